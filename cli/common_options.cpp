@@ -1,0 +1,64 @@
+#include "common_options.h"
+
+#include <array>
+
+namespace widehead::cli {
+namespace {
+
+std::span<const std::pair<std::string_view, Precision>> precision_names() {
+  static constexpr std::array<std::pair<std::string_view, Precision>, 2> names = {
+      {{"f32", Precision::f32}, {"f64", Precision::f64}}};
+  return names;
+}
+
+}  // namespace
+
+std::string_view name_of(Precision precision) { return precision == Precision::f32 ? "f32" : "f64"; }
+
+void add_precision(CLI::App& command, Precision& precision) {
+  add_choice(command, "--dtype", precision, precision_names(), "precision of the layer");
+}
+
+void add_threads(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "threads; 0 means one per core")->check(CLI::Range(0, 1024))->capture_default_str();
+}
+
+void add_layer_options(CLI::App& command, LayerOptions& options) {
+  command.add_option("--weight-decay", options.weight_decay, "λ: W shrinks by 1 − ηλ per step")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_choice(command, "--init", options.initial, initial_names(), "initial W");
+  command.add_option("--init-scale", options.initial_scale, "standard deviation of a normal W; 0 means 1/√D")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--seed", options.seed, "seed of everything random")->capture_default_str();
+}
+
+void add_factored_options(CLI::App& command, FactoredOptions& options) {
+  constexpr auto* group = "Factored head";
+  add_choice(command, "--inverse", options.inverse, inverse_names(), "where U⁻ᵀH comes from")->group(group);
+  command.add_option("--refresh-every", options.refresh_every, "steps between fresh inverses (--inverse refresh)")
+      ->check(CLI::PositiveNumber)
+      ->group(group)
+      ->capture_default_str();
+  auto& stabilizer = options.stabilizer;
+  add_choice(command, "--stabilizer", stabilizer.kind, stabilize_names(), "how singular values of U are kept safe (Algorithm 3)")
+      ->group(group);
+  command.add_option("--sigma-low", stabilizer.sigma_low, "lower end of the safe range")->group(group)->capture_default_str();
+  command.add_option("--sigma-high", stabilizer.sigma_high, "upper end of the safe range")->group(group)->capture_default_str();
+  command.add_option("--n-check", stabilizer.n_check, "steps between checks")
+      ->check(CLI::PositiveNumber)
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--iterations", stabilizer.iterations, "of the power method")
+      ->check(CLI::PositiveNumber)
+      ->group(group)
+      ->capture_default_str();
+}
+
+void add_data_options(CLI::App& command, SyntheticOptions& options) {
+  add_choice(command, "--activation", options.activation, activation_names(), "what the hidden vectors come out of");
+  add_choice(command, "--targets", options.targets, target_law_names(), "how often each output is a target");
+}
+
+}  // namespace widehead::cli

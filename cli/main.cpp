@@ -1,0 +1,32 @@
+/// The `widehead` program. Exit codes: 0 done, 1 failed, 2 wrong usage.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+
+#include "command.h"
+#include "widehead/version.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"widehead: exact training of very wide output layers in time independent of their width"};
+  app.set_version_flag("--version", WIDEHEAD_VERSION);
+  app.require_subcommand(1);
+  widehead::cli::Action action;
+  try {
+    widehead::cli::add_info(app, action);
+    widehead::cli::add_verify(app, action);
+    widehead::cli::add_bench(app, action);
+    app.parse(argc, argv);
+    return action();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const std::invalid_argument& error) {
+    fmt::print(stderr, "widehead: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "widehead: {}\n", error.what());
+    return 1;
+  }
+}

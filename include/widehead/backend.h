@@ -1,0 +1,92 @@
+#pragma once
+/// The whole boundary between the algorithms and a device: a short list of operations, each of at
+/// least O(md) work, so that a virtual call costs nothing and every layer is written once.
+///
+/// Views passed to a backend point to memory it can reach. Outputs never alias inputs unless the
+/// operation says "in place". Nothing here allocates after the first call with a given shape.
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "widehead/matrix.h"
+#include "widehead/sparse_batch.h"
+
+namespace widehead {
+
+enum class Op { none, transpose };
+
+/// One matrix product C (m x n) = op(A) (m x k) · op(B) (k x n), as benchmarks and cost models name it.
+struct GemmShape {
+  Op op_a;
+  Op op_b;
+  Size m, n, k;
+  double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+template <class T>
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  virtual std::string device() const = 0;  ///< "cpu"
+  virtual int threads() const = 0;
+
+  // ── dense products ────────────────────────────────────────────────────────────────────────────
+  /// C ← α op(A) op(B) + β C. With β = 0, C is not read.
+  virtual void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) = 0;
+  /// A ← (A + Aᵀ)/2, in place.
+  virtual void symmetrize(MatrixView<T> A) = 0;
+  /// C ← Aᵀ.
+  virtual void transpose(ConstView<T> A, MatrixView<T> C) = 0;
+  /// C ← α A + β B. C may be A or B.
+  virtual void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) = 0;
+  /// C ← A.
+  virtual void copy(ConstView<T> A, MatrixView<T> C) = 0;
+  /// A ← α A, in place.
+  virtual void scale(T alpha, MatrixView<T> A) = 0;
+
+  // ── reductions, accumulated in double ─────────────────────────────────────────────────────────
+  /// Σ A∘B = tr(AᵀB).
+  virtual double dot(ConstView<T> A, ConstView<T> B) = 0;
+  /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
+  virtual Size find_non_finite(ConstView<T> A) = 0;
+
+  // ── factorisations: each returns a reciprocal condition number, 0 when exactly singular ───────
+  /// X ← X (sI + G)⁻¹; G (m x m) is destroyed. The condition is taken at the scale |s| + ‖G‖₁, so
+  /// that a sum which cancels to rounding noise counts as singular (also for m = 1). When it is
+  /// below `limit`, X is left as it was.
+  virtual T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) = 0;
+  /// X ← A⁻ᵀ X; A is destroyed.
+  virtual T solve_transposed(MatrixView<T> A, MatrixView<T> X) = 0;
+  /// A ← A⁻¹, in place.
+  virtual T invert(MatrixView<T> A) = 0;
+  /// Singular values of A in decreasing order and, unless `left` is empty, its left singular
+  /// vectors as columns; A is destroyed.
+  virtual void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) = 0;
+
+  // ── sparse targets against the rows of V (held as d x D) ──────────────────────────────────────
+  /// G ← VᵀY (d x m): column j is the sum of the rows of V that example j names, times its values.
+  virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
+  /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
+  virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) = 0;
+  /// M ← M + YᵀY (m x m): only pairs of examples that share an output.
+  virtual void add_gram(const RowGroups<T>& Y, MatrixView<T> M) = 0;
+
+  // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
+  /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.
+  virtual void apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) = 0;
+
+  /// Rows of V that are best treated at once when streaming through all D of them.
+  virtual Size rows_per_block(Size dim) const = 0;
+};
+
+/// Dense linear algebra on the CPU: oneDNN's or the BLAS's GEMM, LAPACK, OpenMP.
+/// @param threads  1 or more; 0 means one per available core.
+template <class T>
+std::shared_ptr<Backend<T>> make_cpu_backend(int threads = 0);
+
+}  // namespace widehead

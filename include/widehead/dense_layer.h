@@ -1,0 +1,43 @@
+#pragma once
+/// The explicit O(Dd) layer: W itself, and three matrix products per step,
+///   O = W H,   R = O − Y,   ∇H = 2 WᵀR,   W ← c W − 2η R Hᵀ        6 D d m flops.
+/// It is the definition the other layers are tested against, and the baseline every speed-up is
+/// measured against, so it is made as fast as the GEMM allows: one pass over W, in blocks of rows
+/// that stay in cache through all three products, never more than a block of outputs in memory.
+
+#include "widehead/output_layer.h"
+
+namespace widehead {
+
+template <class T>
+class DenseLayer final : public OutputLayer<T> {
+ public:
+  DenseLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend);
+
+  std::string head() const override { return "dense"; }
+  Matrix<T> gram() override;
+  std::vector<GemmShape> step_products(Size m) const override;
+
+ protected:
+  double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  MatrixView<const T> stored_rows() const override { return W_.view(); }
+  ConstView<T> project(ConstView<T> H) override { return H; }
+  void write_weights(Size first, MatrixView<T> out) override;
+
+ private:
+  enum class Update { no, yes };
+  double pass_over_rows(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
+  void refuse_overflow(ConstView<T> H, const SparseBatch<T>& targets, T eta);
+
+  Matrix<T> W_;         // d x D
+  double norm_bound_;   // ≥ ‖W‖_F
+
+  // scratch
+  RowGroups<T> groups_;
+  Matrix<T> H_T_;     // m x d
+  Matrix<T> R_;       // m x block: R of the block at work, one output per column
+  Matrix<T> grad_T_;  // m x d
+};
+
+}  // namespace widehead

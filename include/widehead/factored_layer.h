@@ -1,0 +1,76 @@
+#pragma once
+/// The paper's layer: W = V U with Q = WᵀW kept up to date, so that loss, ∇H and the exact update
+/// cost O(d²) per example whatever D is. Algorithm 2, of which Algorithm 1 is the case m = 1, in the
+/// form of docs/algorithm.md: 7 d² multiply-adds per example instead of 12, two large products.
+///
+/// In float32 its accuracy is bounded by the condition of U (measured in docs/algorithm.md): V's
+/// rounding is relative to its largest coordinate, and U contracts by 1 − λ₁ per step.
+
+#include "widehead/output_layer.h"
+#include "widehead/stabilizer.h"
+
+namespace widehead {
+
+/// Where U⁻ᵀH comes from.
+enum class Inverse {
+  woodbury,  ///< U⁻ᵀ kept by Sherman-Morrison / Woodbury, as in the paper; 2 d² per example
+  solve,     ///< no U⁻ᵀ: one LU of U per step
+  refresh,   ///< woodbury, with a fresh inverse every `refresh_every` steps
+};
+
+struct FactoredOptions {
+  Inverse inverse = Inverse::woodbury;
+  std::int64_t refresh_every = 10;
+  StabilizerOptions stabilizer;
+};
+
+template <class T>
+class FactoredLayer final : public OutputLayer<T> {
+ public:
+  FactoredLayer(const LayerOptions& options, const FactoredOptions& factored, std::shared_ptr<Backend<T>> backend);
+
+  std::string head() const override { return "factored"; }
+  Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Diagnostics counters() const override;
+  Diagnostics diagnostics() override;
+  std::vector<GemmShape> step_products(Size m) const override;
+
+ protected:
+  double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  MatrixView<const T> stored_rows() const override { return V_.view(); }
+  ConstView<T> project(ConstView<T> H) override;
+  void write_weights(Size first, MatrixView<T> out) override;
+
+ private:
+  // The stack S = [Q; U; U⁻ᵀ], 3d x d in one buffer: one product with H gives all three.
+  MatrixView<T> Q() { return S_.view().block(0, 0, this->dim(), this->dim()); }
+  MatrixView<T> U() { return S_.view().block(this->dim(), 0, this->dim(), this->dim()); }
+  MatrixView<T> U_inv_T() { return S_.view().block(2 * this->dim(), 0, this->dim(), this->dim()); }
+  bool keeps_inverse() const { return factored_.inverse != Inverse::solve; }
+  Size stack_height() const { return (keeps_inverse() ? 3 : 2) * this->dim(); }
+
+  double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
+  T compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X);
+  void maintain(std::int64_t steps);
+  double drift_of_Q();
+
+  FactoredOptions factored_;
+  Matrix<T> V_;  // d x D: column i is V's row i
+  Matrix<T> S_;  // 3d x d
+  Stabilizer<T> stabilizer_;
+  std::int64_t inversions_ = 0;
+
+  // scratch
+  RowGroups<T> groups_;
+  Matrix<T> T_;         // 3d x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> VtY_;       // d x m
+  Matrix<T> Y_hat_;     // d x m
+  Matrix<T> C_;         // d x m: Ĥ/2 − Ŷ
+  Matrix<T> M_;         // m x m
+  Matrix<T> G_;         // m x m: 2η HᵀH
+  Matrix<T> UH_;        // d x m, for scores
+  Matrix<T> square_;    // d x d
+};
+
+}  // namespace widehead

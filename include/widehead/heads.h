@@ -1,0 +1,35 @@
+#pragma once
+/// The heads by name, as the command line, files and bindings call them.
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "widehead/factored_layer.h"
+#include "widehead/output_layer.h"
+
+namespace widehead {
+
+struct HeadOptions {
+  std::string head = "factored";
+  LayerOptions layer;
+  FactoredOptions factored;  ///< read by "factored"; "reference" takes its stabilizer
+};
+
+/// Makes the layer that options.head names.
+/// @throws std::invalid_argument for an unknown name, or for "reference" in float
+template <class T>
+std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::shared_ptr<Backend<T>> backend);
+
+std::span<const std::string_view> head_names();
+
+/// Values of the options that are words, each with its name.
+template <class Enum>
+using Named = std::pair<std::string_view, Enum>;
+std::span<const Named<Initial>> initial_names();
+std::span<const Named<Inverse>> inverse_names();
+std::span<const Named<Stabilize>> stabilize_names();
+
+}  // namespace widehead

@@ -1,0 +1,76 @@
+#pragma once
+/// The targets of a minibatch, Y (D x m, sparse): any number of (output, value) pairs per example,
+/// including none; an output named twice counts with the sum of its values.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "widehead/matrix.h"
+
+namespace widehead {
+
+/// A non-owning view in compressed form: example j owns entries offsets[j] … offsets[j+1] − 1. This
+/// is a SciPy CSR matrix of shape (m, D) as it lies in memory. Validated once, on construction.
+template <class T>
+class SparseBatch {
+ public:
+  /// @param outputs  D
+  /// @param offsets  m + 1 positions, not decreasing, from 0 to indices.size()
+  /// @param weights  importance of each example (m values ≥ 0), or empty for 1 each
+  /// @throws std::invalid_argument naming the first bad entry
+  SparseBatch(Size outputs, std::span<const std::int64_t> offsets, std::span<const Index> indices,
+              std::span<const T> values, std::span<const T> weights = {});
+
+  Size outputs() const { return outputs_; }                             ///< D
+  Size examples() const { return static_cast<Size>(offsets_.size()) - 1; }  ///< m
+  Size nonzeros() const { return static_cast<Size>(indices_.size()); }  ///< entries in all
+  Size begin(Size example) const { return offsets_[static_cast<std::size_t>(example)]; }
+  Size end(Size example) const { return offsets_[static_cast<std::size_t>(example) + 1]; }
+  Index index(Size entry) const { return indices_[static_cast<std::size_t>(entry)]; }
+  T value(Size entry) const { return values_[static_cast<std::size_t>(entry)]; }
+  bool weighted() const { return !weights_.empty(); }
+  T weight(Size example) const { return weighted() ? weights_[static_cast<std::size_t>(example)] : T(1); }
+
+  /// The same targets with other values (used to fold the weights in). Not validated again.
+  SparseBatch with_values(std::span<const T> values) const;
+
+ private:
+  SparseBatch() = default;
+
+  Size outputs_ = 0;
+  std::span<const std::int64_t> offsets_;
+  std::span<const Index> indices_;
+  std::span<const T> values_;
+  std::span<const T> weights_;
+};
+
+/// The entries of a SparseBatch regrouped by output, which makes every scatter free of collisions
+/// and its sums independent of the number of threads. Keeps its memory between minibatches.
+template <class T>
+class RowGroups {
+ public:
+  struct Entry {
+    Index row;      ///< output
+    Index example;  ///< column of Y
+    T value;
+  };
+
+  void assign(const SparseBatch<T>& batch);
+
+  /// Σⱼ ‖yⱼ‖² = tr(YᵀY).
+  double squared_norm() const;
+
+  Size count() const { return static_cast<Size>(starts_.size()) - 1; }  ///< distinct outputs
+  Index row(Size group) const { return entries(group).front().row; }
+  std::span<const Entry> entries(Size group) const {
+    const auto first = starts_[static_cast<std::size_t>(group)];
+    return {entries_.data() + first, starts_[static_cast<std::size_t>(group) + 1] - first};
+  }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::size_t> starts_{0};
+};
+
+}  // namespace widehead

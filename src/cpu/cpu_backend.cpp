@@ -1,0 +1,341 @@
+#include "cpu_backend.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <numeric>
+
+#include "blas.h"
+#include "widehead/errors.h"
+
+namespace widehead {
+namespace {
+
+/// Work below which waking a second thread costs more than it saves.
+constexpr double min_parallel_flops = 2e6;
+constexpr Size min_parallel_elements = 1 << 16;
+
+/// Stripes start at multiples of this many rows or columns, the width of a vendor's register tile.
+constexpr Size stripe_granule = 16;
+
+/// Edge of the square tiles in which a matrix is transposed: two tiles fit the first-level cache.
+constexpr Size transpose_tile = 32;
+
+/// Rows of V ahead of the one at work whose first lines are fetched early: they are scattered over
+/// gigabytes, and the hardware cannot guess them.
+constexpr Size prefetch_distance = 4;
+
+template <class T>
+void prefetch_row(const T* row, Size dim) {
+  constexpr Size line = 64 / sizeof(T);
+  for (Size i = 0; i < std::min(dim, 8 * line); i += line) __builtin_prefetch(row + i);
+}
+
+/// y += a x, n values.
+template <class T>
+void axpy(Size n, T a, const T* x, T* y) {
+#pragma omp simd
+  for (Size i = 0; i < n; ++i) y[i] += a * x[i];
+}
+
+/// Largest column sum of |A|.
+template <class T>
+T one_norm(MatrixView<const T> A) {
+  T norm = 0;
+  for (Size j = 0; j < A.cols; ++j) {
+    T sum = 0;
+    const T* a = A.column(j);
+#pragma omp simd reduction(+ : sum)
+    for (Size i = 0; i < A.rows; ++i) sum += std::abs(a[i]);
+    norm = std::max(norm, sum);
+  }
+  return norm;
+}
+
+/// Calls work(first, count) on every thread of a team, with consecutive stripes of [0, extent) that
+/// start at multiples of `granule`. What a stripe throws is thrown again once all have ended.
+template <class Work>
+void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
+  const Size granules = (extent + granule - 1) / granule;
+  std::exception_ptr failure;
+#pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    const Size team = omp_get_num_threads(), rank = omp_get_thread_num();
+    const Size first = std::min(extent, granules * rank / team * granule);
+    const Size last = std::min(extent, granules * (rank + 1) / team * granule);
+    try {
+      if (last > first) work(first, last - first);
+    } catch (...) {
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// A vendor library that would start its own OpenMP team is told to use one thread meanwhile.
+class OneVendorThread {
+ public:
+  OneVendorThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  OneVendorThread(const OneVendorThread&) = delete;
+  OneVendorThread& operator=(const OneVendorThread&) = delete;
+  ~OneVendorThread() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
+}  // namespace
+
+template <class T>
+CpuBackend<T>::CpuBackend(int threads) : threads_(threads == 0 ? omp_get_num_procs() : threads) {
+  if (threads < 0) throw std::invalid_argument(fmt::format("threads = {}, but it must be 0 (all cores) or more", threads));
+  partial_sums_.resize(static_cast<std::size_t>(threads_));
+  blas::initialize();
+}
+
+// ── dense products ──────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) {
+  const Size depth = op_a == Op::none ? A.cols : A.rows;
+  const GemmShape shape{op_a, op_b, C.rows, C.cols, depth};
+  if (threads_ == 1 || shape.flops() < min_parallel_flops) {
+    const OneVendorThread guard;
+    blas::gemm<T>(op_a, op_b, alpha, A, B, beta, C);
+    return;
+  }
+  if (C.rows >= C.cols) {
+    for_each_stripe(threads_, C.rows, stripe_granule, [&](Size first, Size count) {
+      const auto A_stripe = op_a == Op::none ? A.block(first, 0, count, depth) : A.block(0, first, depth, count);
+      blas::gemm<T>(op_a, op_b, alpha, A_stripe, B, beta, C.block(first, 0, count, C.cols));
+    });
+  } else {
+    for_each_stripe(threads_, C.cols, stripe_granule, [&](Size first, Size count) {
+      const auto B_stripe = op_b == Op::none ? B.block(0, first, depth, count) : B.block(first, 0, count, depth);
+      blas::gemm<T>(op_a, op_b, alpha, A, B_stripe, beta, C.block(0, first, C.rows, count));
+    });
+  }
+}
+
+template <class T>
+void CpuBackend<T>::symmetrize(MatrixView<T> A) {
+  const Size n = A.rows, tiles = (n + transpose_tile - 1) / transpose_tile;
+#pragma omp parallel for schedule(dynamic) num_threads(threads_) if (threads_ > 1 && A.size() > min_parallel_elements)
+  for (Size tile_j = 0; tile_j < tiles; ++tile_j) {
+    for (Size tile_i = tile_j; tile_i < tiles; ++tile_i) {
+      const Size last_j = std::min(n, (tile_j + 1) * transpose_tile);
+      const Size last_i = std::min(n, (tile_i + 1) * transpose_tile);
+      for (Size j = tile_j * transpose_tile; j < last_j; ++j) {
+        for (Size i = std::max(j + 1, tile_i * transpose_tile); i < last_i; ++i) {
+          A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void CpuBackend<T>::transpose(ConstView<T> A, MatrixView<T> C) {
+  for (Size tile_j = 0; tile_j < A.cols; tile_j += transpose_tile) {
+    for (Size tile_i = 0; tile_i < A.rows; tile_i += transpose_tile) {
+      const Size last_j = std::min(A.cols, tile_j + transpose_tile), last_i = std::min(A.rows, tile_i + transpose_tile);
+      for (Size i = tile_i; i < last_i; ++i) {
+        for (Size j = tile_j; j < last_j; ++j) C(j, i) = A(i, j);
+      }
+    }
+  }
+}
+
+template <class T>
+void CpuBackend<T>::add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) {
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1 && C.size() > min_parallel_elements)
+  for (Size j = 0; j < C.cols; ++j) {
+    const T* a = A.column(j);
+    const T* b = B.column(j);
+    T* c = C.column(j);
+#pragma omp simd
+    for (Size i = 0; i < C.rows; ++i) c[i] = alpha * a[i] + beta * b[i];
+  }
+}
+
+template <class T>
+void CpuBackend<T>::copy(ConstView<T> A, MatrixView<T> C) {
+  for (Size j = 0; j < C.cols; ++j) std::copy_n(A.column(j), C.rows, C.column(j));
+}
+
+template <class T>
+void CpuBackend<T>::scale(T alpha, MatrixView<T> A) {
+  if (alpha == T(1)) return;
+#pragma omp parallel for num_threads(threads_) if (threads_ > 1 && A.size() > min_parallel_elements)
+  for (Size j = 0; j < A.cols; ++j) {
+    T* a = A.column(j);
+#pragma omp simd
+    for (Size i = 0; i < A.rows; ++i) a[i] *= alpha;
+  }
+}
+
+// ── reductions ──────────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+double CpuBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
+  // One partial sum per stripe, added in order: the same result in every run.
+  std::fill(partial_sums_.begin(), partial_sums_.end(), 0.0);
+  for_each_stripe(A.size() > min_parallel_elements ? threads_ : 1, A.cols, 1, [&](Size first, Size count) {
+    double sum = 0;
+    for (Size j = first; j < first + count; ++j) {
+      const T* a = A.column(j);
+      const T* b = B.column(j);
+#pragma omp simd reduction(+ : sum)
+      for (Size i = 0; i < A.rows; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    }
+    partial_sums_[static_cast<std::size_t>(omp_get_thread_num())] = sum;
+  });
+  return std::accumulate(partial_sums_.begin(), partial_sums_.end(), 0.0);
+}
+
+template <class T>
+Size CpuBackend<T>::find_non_finite(ConstView<T> A) {
+  for (Size j = 0; j < A.cols; ++j) {
+    const T* a = A.column(j);
+    T poison = 0;  // stays 0 unless some value is NaN or infinite: 0·x is NaN then
+#pragma omp simd reduction(+ : poison)
+    for (Size i = 0; i < A.rows; ++i) poison += T(0) * a[i];
+    if (poison == T(0)) continue;
+    const T* bad = std::find_if(a, a + A.rows, [](T value) { return !std::isfinite(value); });
+    return j * A.rows + (bad - a);
+  }
+  return -1;
+}
+
+// ── factorisations ──────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+T CpuBackend<T>::factorize(MatrixView<T> A, T norm) {
+  const auto n = static_cast<std::size_t>(A.rows);
+  if (pivots_.size() < n) {
+    pivots_.resize(n);
+    iwork_.resize(n);
+    work_.resize(64 * n);
+  }
+  if (blas::getrf<T>(A, pivots_) > 0) return 0;
+  return blas::gecon<T>(A, norm, work_, iwork_);
+}
+
+template <class T>
+T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
+  const Size m = G.rows;
+  const T norm = std::abs(s) + one_norm<T>(G);
+  for (Size j = 0; j < m; ++j) G(j, j) += s;
+  // sI + G = Pᵀ L R (P the row exchanges, R upper triangular), so X (sI + G)⁻¹ = X R⁻¹ L⁻¹ P.
+  const T rcond = factorize(G, norm);
+  if (!(rcond >= limit)) return rcond;
+  const int team = X.rows * m * m > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
+  for_each_stripe(team, X.rows, stripe_granule, [&](Size first, Size count) {
+    const auto stripe = X.block(first, 0, count, m);
+    blas::trsm_right<T>('U', false, G, stripe);
+    blas::trsm_right<T>('L', true, G, stripe);
+    for (Size k = m - 1; k >= 0; --k) {  // … P: the row exchanges, undone on the columns of X
+      const Size other = pivots_[static_cast<std::size_t>(k)] - 1;
+      if (other != k) std::swap_ranges(stripe.column(k), stripe.column(k) + count, stripe.column(other));
+    }
+  });
+  return rcond;
+}
+
+template <class T>
+T CpuBackend<T>::solve_transposed(MatrixView<T> A, MatrixView<T> X) {
+  const T rcond = factorize(A, one_norm<T>(A));
+  if (rcond > T(0)) blas::getrs_transposed<T>(A, pivots_, X);
+  return rcond;
+}
+
+template <class T>
+T CpuBackend<T>::invert(MatrixView<T> A) {
+  const T rcond = factorize(A, one_norm<T>(A));
+  if (rcond > T(0)) blas::getri<T>(A, pivots_, work_);
+  return rcond;
+}
+
+template <class T>
+void CpuBackend<T>::svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) {
+  const int info = blas::svd<T>(A, sigma, left);
+  if (info != 0) throw BackendError(fmt::format("LAPACK gesdd({} x {}) failed with info = {}", A.rows, A.cols, info));
+}
+
+// ── sparse targets ──────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
+  const Size last = Y.nonzeros();
+#pragma omp parallel for schedule(static) num_threads(threads_) if (threads_ > 1 && last * V.rows > min_parallel_elements)
+  for (Size j = 0; j < G.cols; ++j) {
+    T* g = G.column(j);
+    std::fill_n(g, G.rows, T(0));
+    for (Size e = Y.begin(j); e < Y.end(j); ++e) {
+      if (e + prefetch_distance < last) prefetch_row(V.column(Y.index(e + prefetch_distance)), V.rows);
+      axpy(V.rows, Y.value(e), V.column(Y.index(e)), g);
+    }
+  }
+}
+
+template <class T>
+void CpuBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) {
+  const Size groups = Y.count();
+#pragma omp parallel for schedule(dynamic, 16) num_threads(threads_) if (threads_ > 1 && groups * V.rows > min_parallel_elements)
+  for (Size group = 0; group < groups; ++group) {
+    if (group + prefetch_distance < groups) prefetch_row(V.column(Y.row(group + prefetch_distance)), V.rows);
+    T* v = V.column(Y.row(group));
+    for (const auto& entry : Y.entries(group)) axpy(V.rows, alpha * entry.value, X.column(entry.example), v);
+  }
+}
+
+template <class T>
+void CpuBackend<T>::add_gram(const RowGroups<T>& Y, MatrixView<T> M) {
+  for (Size group = 0; group < Y.count(); ++group) {
+    for (const auto& a : Y.entries(group)) {
+      for (const auto& b : Y.entries(group)) M(a.example, b.example) += a.value * b.value;
+    }
+  }
+}
+
+// ── whole-matrix operations on V ────────────────────────────────────────────────────────────────
+
+template <class T>
+void CpuBackend<T>::apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) {
+  const Size dim = V.rows;
+#pragma omp parallel for schedule(static) num_threads(threads_)
+  for (Size i = 0; i < V.cols; ++i) {
+    T* v = V.column(i);
+    for (Size k = 0; k < u.cols; ++k) {
+      const T* u_k = u.column(k);
+      T projection = 0;
+#pragma omp simd reduction(+ : projection)
+      for (Size l = 0; l < dim; ++l) projection += v[l] * u_k[l];
+      axpy(dim, beta[static_cast<std::size_t>(k)] * projection, u_k, v);
+    }
+  }
+}
+
+template <class T>
+Size CpuBackend<T>::rows_per_block(Size dim) const {
+  // A block of V and its products with a minibatch stay in the second-level cache, while each
+  // vendor call is long enough to hide its packing.
+  constexpr Size bytes = 1 << 21;
+  return std::clamp<Size>(bytes / static_cast<Size>(sizeof(T)) / std::max<Size>(dim, 1), 256, 8192) * threads_;
+}
+
+template class CpuBackend<float>;
+template class CpuBackend<double>;
+
+template <class T>
+std::shared_ptr<Backend<T>> make_cpu_backend(int threads) {
+  return std::make_shared<CpuBackend<T>>(threads);
+}
+template std::shared_ptr<Backend<float>> make_cpu_backend(int);
+template std::shared_ptr<Backend<double>> make_cpu_backend(int);
+
+}  // namespace widehead

@@ -1,0 +1,52 @@
+#pragma once
+/// Backend on the CPU. All threads are OpenMP's: a product is cut into stripes, one per thread, and
+/// each stripe is a single-threaded vendor call, so vendor threads and ours never compete.
+
+#include <vector>
+
+#include "widehead/backend.h"
+
+namespace widehead {
+
+template <class T>
+class CpuBackend final : public Backend<T> {
+ public:
+  explicit CpuBackend(int threads);
+
+  std::string device() const override { return "cpu"; }
+  int threads() const override { return threads_; }
+
+  void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override;
+  void symmetrize(MatrixView<T> A) override;
+  void transpose(ConstView<T> A, MatrixView<T> C) override;
+  void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) override;
+  void copy(ConstView<T> A, MatrixView<T> C) override;
+  void scale(T alpha, MatrixView<T> A) override;
+
+  double dot(ConstView<T> A, ConstView<T> B) override;
+  Size find_non_finite(ConstView<T> A) override;
+
+  T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
+  T solve_transposed(MatrixView<T> A, MatrixView<T> X) override;
+  T invert(MatrixView<T> A) override;
+  void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
+
+  void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
+  void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) override;
+  void add_gram(const RowGroups<T>& Y, MatrixView<T> M) override;
+
+  void apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) override;
+  Size rows_per_block(Size dim) const override;
+
+ private:
+  /// LU factors of A in place, pivots in pivots_; returns the reciprocal condition at scale `norm`.
+  T factorize(MatrixView<T> A, T norm);
+
+  int threads_;
+  std::vector<double> partial_sums_;  // one per thread
+  std::vector<int> pivots_;           // of the last factorisation
+  std::vector<int> iwork_;
+  std::vector<T> work_;
+};
+
+}  // namespace widehead

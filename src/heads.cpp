@@ -1,0 +1,57 @@
+#include "widehead/heads.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <stdexcept>
+#include <type_traits>
+
+#include "widehead/dense_layer.h"
+#include "widehead/reference.h"
+
+namespace widehead {
+
+std::span<const std::string_view> head_names() {
+  static constexpr std::array<std::string_view, 3> names = {"dense", "factored", "reference"};
+  return names;
+}
+
+std::span<const Named<Initial>> initial_names() {
+  static constexpr std::array<Named<Initial>, 2> names = {{{"zero", Initial::zero}, {"normal", Initial::normal}}};
+  return names;
+}
+
+std::span<const Named<Inverse>> inverse_names() {
+  static constexpr std::array<Named<Inverse>, 3> names = {
+      {{"woodbury", Inverse::woodbury}, {"solve", Inverse::solve}, {"refresh", Inverse::refresh}}};
+  return names;
+}
+
+std::span<const Named<Stabilize>> stabilize_names() {
+  static constexpr std::array<Named<Stabilize>, 4> names = {{{"none", Stabilize::never},
+                                                             {"pristine", Stabilize::pristine},
+                                                             {"svd", Stabilize::svd},
+                                                             {"power", Stabilize::power}}};
+  return names;
+}
+
+template <class T>
+std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::shared_ptr<Backend<T>> backend) {
+  if (options.head == "dense") return std::make_unique<DenseLayer<T>>(options.layer, std::move(backend));
+  if (options.head == "factored") {
+    return std::make_unique<FactoredLayer<T>>(options.layer, options.factored, std::move(backend));
+  }
+  if (options.head == "reference") {
+    if constexpr (std::is_same_v<T, double>) {
+      return std::make_unique<ReferenceLayer>(options.layer, options.factored.stabilizer, std::move(backend));
+    }
+    throw std::invalid_argument("head 'reference' exists in double only");
+  }
+  throw std::invalid_argument(fmt::format("head '{}' is unknown; there are: {}", options.head, fmt::join(head_names(), ", ")));
+}
+
+template std::unique_ptr<OutputLayer<float>> make_head(const HeadOptions&, std::shared_ptr<Backend<float>>);
+template std::unique_ptr<OutputLayer<double>> make_head(const HeadOptions&, std::shared_ptr<Backend<double>>);
+
+}  // namespace widehead

@@ -1,0 +1,241 @@
+#include "widehead/output_layer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "widehead/errors.h"
+#include "widehead/random.h"
+
+namespace widehead {
+namespace {
+
+constexpr std::uint32_t initial_stream = 0x57;  // "W"
+
+}  // namespace
+
+template <class T>
+OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
+    : options_(options), backend_(std::move(backend)) {
+  if (!backend_) throw std::invalid_argument("layer: backend is null");
+  if (options.outputs < 1 || options.outputs > std::numeric_limits<Index>::max()) {
+    throw std::invalid_argument(
+        fmt::format("layer: outputs (D) = {}, but it must be 1 … {}", options.outputs, std::numeric_limits<Index>::max()));
+  }
+  if (options.dim < 1 || options.dim > (1 << 16)) {
+    throw std::invalid_argument(fmt::format("layer: dim (d) = {}, but it must be 1 … {}", options.dim, 1 << 16));
+  }
+  if (!(options.weight_decay >= 0) || !std::isfinite(options.weight_decay)) {
+    throw std::invalid_argument(
+        fmt::format("layer: weight_decay = {}, but it must be finite and not negative", options.weight_decay));
+  }
+  if (!(options.initial_scale >= 0) || !std::isfinite(options.initial_scale)) {
+    throw std::invalid_argument(
+        fmt::format("layer: initial_scale = {}, but it must be finite and not negative", options.initial_scale));
+  }
+}
+
+// ── what every call checks ──────────────────────────────────────────────────────────────────────
+
+template <class T>
+void OutputLayer<T>::check_hidden(ConstView<T> H, const char* what) const {
+  if (H.empty() || H.rows != dim() || H.cols < 1 || H.stride < H.rows) {
+    throw std::invalid_argument(
+        fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what, H.rows, H.cols, H.stride, dim()));
+  }
+  if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
+    const Size i = bad % H.rows, j = bad / H.rows;
+    throw std::invalid_argument(fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j, H(i, j), i, j));
+  }
+}
+
+template <class T>
+void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) const {
+  check_hidden(H, "step");
+  if (targets.outputs() != outputs()) {
+    throw std::invalid_argument(fmt::format("step: targets are for D = {}, but the layer has D = {}", targets.outputs(), outputs()));
+  }
+  if (targets.examples() != H.cols) {
+    throw std::invalid_argument(fmt::format("step: {} targets for {} examples (columns of H)", targets.examples(), H.cols));
+  }
+  if (!grad_H.empty() && (grad_H.rows != H.rows || grad_H.cols != H.cols || grad_H.stride < grad_H.rows)) {
+    throw std::invalid_argument(fmt::format("step: grad_H is {} x {} (stride {}), but H is {} x {}", grad_H.rows, grad_H.cols,
+                                            grad_H.stride, H.rows, H.cols));
+  }
+}
+
+/// Weights by substitution: with h' = √w h and y' = √w y, ‖Wh' − y'‖² = w‖Wh − y‖², the step of W is
+/// the weighted one, and ∂L/∂h = √w ∂L/∂h'.
+template <class T>
+template <class Compute>
+double OutputLayer<T>::with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                           const Compute& compute) {
+  if (!targets.weighted()) return compute(H, targets);
+  const auto weighted_H = weighted_H_.scratch(H.rows, H.cols);
+  backend_->copy(H, weighted_H);
+  weighted_values_.resize(static_cast<std::size_t>(targets.nonzeros()));
+  for (Size j = 0; j < H.cols; ++j) {
+    const T root = std::sqrt(targets.weight(j));
+    backend_->scale(root, weighted_H.columns(j, 1));
+    for (Size e = targets.begin(j); e < targets.end(j); ++e) {
+      weighted_values_[static_cast<std::size_t>(e)] = root * targets.value(e);
+    }
+  }
+  const double loss = compute(ConstView<T>(weighted_H), targets.with_values(weighted_values_));
+  if (!grad_H.empty()) {
+    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), grad_H.columns(j, 1));
+  }
+  return loss;
+}
+
+template <class T>
+double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
+  check_batch(H, targets, grad_H);
+  if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
+    throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
+  }
+  if (eta * options_.weight_decay >= 1) {
+    throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
+                                            options_.weight_decay, eta * options_.weight_decay));
+  }
+  const double loss = with_weights_folded(H, targets, grad_H, [&](ConstView<T> H_w, const SparseBatch<T>& Y) {
+    return take_step(H_w, Y, static_cast<T>(eta), grad_H);
+  });
+  ++steps_;
+  return loss;
+}
+
+template <class T>
+double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
+  check_batch(H, targets, grad_H);
+  return with_weights_folded(H, targets, grad_H, [&](ConstView<T> H_w, const SparseBatch<T>& Y) {
+    return compute_loss(H_w, Y, grad_H);
+  });
+}
+
+// ── outputs and weights ─────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out) {
+  check_hidden(H, "scores");
+  const Size count = static_cast<Size>(rows.size());
+  if (out.rows != count || out.cols != H.cols || out.stride < out.rows || (out.empty() && count > 0)) {
+    throw std::invalid_argument(
+        fmt::format("scores: out is {} x {} (stride {}), but {} rows and {} examples were given", out.rows, out.cols, out.stride, count, H.cols));
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (rows[r] < 0 || rows[r] >= outputs()) {
+      throw std::invalid_argument(fmt::format("scores: rows[{}] = {}, but D = {}", r, rows[r], outputs()));
+    }
+  }
+  const auto projected = project(H);
+  const auto stored = stored_rows();
+  Matrix<T> selected(dim(), count);
+  for (Size r = 0; r < count; ++r) {
+    backend_->copy(stored.columns(rows[static_cast<std::size_t>(r)], 1), selected.view().columns(r, 1));
+  }
+  if (count > 0) backend_->gemm(Op::transpose, Op::none, T(1), selected, projected, T(0), out);
+}
+
+template <class T>
+TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
+  check_hidden(H, "top_k");
+  if (k < 1 || k > outputs()) throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
+  const Size m = H.cols;
+  const auto projected = project(H);
+  const auto stored = stored_rows();
+  const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
+  Matrix<T> block_scores(block, m);
+  struct Candidate {
+    T score;
+    Index output;
+  };
+  const auto is_better = [](const Candidate& a, const Candidate& b) {
+    return a.score > b.score || (a.score == b.score && a.output < b.output);
+  };
+  // Per example a heap of the k best so far, the worst of them on top.
+  std::vector<std::vector<Candidate>> best(static_cast<std::size_t>(m));
+  for (auto& heap : best) heap.reserve(static_cast<std::size_t>(k) + 1);
+  for (Size first = 0; first < outputs(); first += block) {
+    const Size count = std::min(block, outputs() - first);
+    const auto out = block_scores.view().block(0, 0, count, m);
+    backend_->gemm(Op::transpose, Op::none, T(1), stored.columns(first, count), projected, T(0), out);
+    for (Size j = 0; j < m; ++j) {
+      auto& heap = best[static_cast<std::size_t>(j)];
+      for (Size i = 0; i < count; ++i) {
+        const Candidate candidate{out(i, j), static_cast<Index>(first + i)};
+        if (static_cast<Size>(heap.size()) == k && !is_better(candidate, heap.front())) continue;
+        heap.push_back(candidate);
+        std::push_heap(heap.begin(), heap.end(), is_better);
+        if (static_cast<Size>(heap.size()) > k) {
+          std::pop_heap(heap.begin(), heap.end(), is_better);
+          heap.pop_back();
+        }
+      }
+    }
+  }
+  TopK<T> result{Matrix<Index>(k, m), Matrix<T>(k, m)};
+  for (Size j = 0; j < m; ++j) {
+    auto& heap = best[static_cast<std::size_t>(j)];
+    std::sort_heap(heap.begin(), heap.end(), is_better);
+    for (Size i = 0; i < k; ++i) {
+      result.outputs(i, j) = heap[static_cast<std::size_t>(i)].output;
+      result.scores(i, j) = heap[static_cast<std::size_t>(i)].score;
+    }
+  }
+  return result;
+}
+
+template <class T>
+void OutputLayer<T>::weights(Size first, MatrixView<T> out) {
+  if (first < 0 || out.cols < 0 || first > outputs() - out.cols) {
+    throw std::invalid_argument(fmt::format("weights: rows {} … {}, but D = {}", first, first + out.cols - 1, outputs()));
+  }
+  if (out.rows != dim() || out.stride < out.rows || (out.empty() && out.cols > 0)) {
+    throw std::invalid_argument(fmt::format("weights: out is {} x {} (stride {}), but d = {}", out.rows, out.cols, out.stride, dim()));
+  }
+  if (out.cols > 0) write_weights(first, out);
+}
+
+template <class T>
+Matrix<T> OutputLayer<T>::weights() {
+  Matrix<T> W(dim(), outputs());
+  weights(0, W);
+  return W;
+}
+
+// ── helpers for implementations ─────────────────────────────────────────────────────────────────
+
+template <class T>
+void OutputLayer<T>::fill_initial(MatrixView<T> W) const {
+  if (options_.initial == Initial::zero) return;
+  const double scale = options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
+  const Random random(options_.seed, initial_stream);
+#pragma omp parallel for num_threads(backend_->threads())
+  for (Size i = 0; i < W.cols; ++i) {
+    T* row = W.column(i);
+    for (Size k = 0; k < W.rows; k += 2) {
+      const auto [a, b] = random.normal(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(k));
+      row[k] = static_cast<float>(scale * a);  // a float in either precision: both start from the same W
+      if (k + 1 < W.rows) row[k + 1] = static_cast<float>(scale * b);
+    }
+  }
+}
+
+template <class T>
+void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
+  const Size block = backend_->rows_per_block(dim());
+  for (Size first = 0; first < rows.cols; first += block) {
+    const auto part = rows.columns(first, std::min(block, rows.cols - first));
+    backend_->gemm(Op::none, Op::transpose, T(1), part, part, first == 0 ? T(0) : T(1), G);
+  }
+  backend_->symmetrize(G);
+}
+
+template class OutputLayer<float>;
+template class OutputLayer<double>;
+
+}  // namespace widehead

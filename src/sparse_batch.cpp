@@ -1,0 +1,104 @@
+#include "widehead/sparse_batch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace widehead {
+
+template <class T>
+SparseBatch<T>::SparseBatch(Size outputs, std::span<const std::int64_t> offsets, std::span<const Index> indices,
+                            std::span<const T> values, std::span<const T> weights)
+    : outputs_(outputs), offsets_(offsets), indices_(indices), values_(values), weights_(weights) {
+  if (outputs < 1 || outputs > std::numeric_limits<Index>::max()) {
+    throw std::invalid_argument(
+        fmt::format("targets: D = {}, but it must be 1 … {}", outputs, std::numeric_limits<Index>::max()));
+  }
+  if (offsets.size() < 2) throw std::invalid_argument("targets: no examples (offsets must hold m + 1 ≥ 2 values)");
+  if (offsets.front() != 0) {
+    throw std::invalid_argument(fmt::format("targets: offsets[0] = {}, but it must be 0", offsets.front()));
+  }
+  for (std::size_t j = 1; j < offsets.size(); ++j) {
+    if (offsets[j] < offsets[j - 1]) {
+      throw std::invalid_argument(fmt::format("targets: offsets[{}] = {} is less than offsets[{}] = {}", j, offsets[j],
+                                              j - 1, offsets[j - 1]));
+    }
+  }
+  if (offsets.back() != static_cast<std::int64_t>(indices.size()) || indices.size() != values.size()) {
+    throw std::invalid_argument(fmt::format("targets: offsets end at {}, but there are {} indices and {} values",
+                                            offsets.back(), indices.size(), values.size()));
+  }
+  for (std::size_t e = 0; e < indices.size(); ++e) {
+    if (indices[e] < 0 || indices[e] >= outputs) {
+      throw std::invalid_argument(fmt::format("targets: indices[{}] = {}, but D = {}", e, indices[e], outputs));
+    }
+    if (!std::isfinite(values[e])) {
+      throw std::invalid_argument(fmt::format("targets: values[{}] = {} is not finite", e, values[e]));
+    }
+  }
+  if (!weights.empty() && static_cast<Size>(weights.size()) != examples()) {
+    throw std::invalid_argument(fmt::format("targets: {} weights for {} examples", weights.size(), examples()));
+  }
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    if (!(weights[j] >= T(0)) || !std::isfinite(weights[j])) {
+      throw std::invalid_argument(
+          fmt::format("targets: weights[{}] = {}, but weights must be finite and not negative", j, weights[j]));
+    }
+  }
+}
+
+template <class T>
+SparseBatch<T> SparseBatch<T>::with_values(std::span<const T> values) const {
+  SparseBatch batch;
+  batch.outputs_ = outputs_;
+  batch.offsets_ = offsets_;
+  batch.indices_ = indices_;
+  batch.values_ = values;
+  return batch;
+}
+
+template <class T>
+void RowGroups<T>::assign(const SparseBatch<T>& batch) {
+  entries_.clear();
+  for (Size j = 0; j < batch.examples(); ++j) {
+    for (Size e = batch.begin(j); e < batch.end(j); ++e) {
+      entries_.push_back({batch.index(e), static_cast<Index>(j), batch.value(e)});
+    }
+  }
+  // Entries of one example stay in the caller's order only up to ties, which sums do not see
+  // unless an output is named twice there; the value breaks that tie, so runs repeat bit for bit.
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    if (a.row != b.row) return a.row < b.row;
+    if (a.example != b.example) return a.example < b.example;
+    return a.value < b.value;
+  });
+  starts_.clear();
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    if (e == 0 || entries_[e].row != entries_[e - 1].row) starts_.push_back(e);
+  }
+  starts_.push_back(entries_.size());
+}
+
+template <class T>
+double RowGroups<T>::squared_norm() const {
+  double sum = 0;
+  for (std::size_t e = 0; e < entries_.size();) {
+    double y = 0;  // an element of Y: entries of one example and output add up
+    const std::size_t first = e;
+    for (; e < entries_.size() && entries_[e].row == entries_[first].row && entries_[e].example == entries_[first].example; ++e) {
+      y += static_cast<double>(entries_[e].value);
+    }
+    sum += y * y;
+  }
+  return sum;
+}
+
+template class SparseBatch<float>;
+template class SparseBatch<double>;
+template class RowGroups<float>;
+template class RowGroups<double>;
+
+}  // namespace widehead

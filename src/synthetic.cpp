@@ -1,0 +1,122 @@
+#include "widehead/synthetic.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace widehead {
+namespace {
+
+double apply(Activation activation, double x) {
+  switch (activation) {
+    case Activation::relu: return std::max(x, 0.0);
+    case Activation::tanh: return std::tanh(x);
+    case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+  }
+  return x;
+}
+
+void require(bool condition, const char* name, Size value) {
+  if (!condition) throw std::invalid_argument(fmt::format("synthetic data: {} = {}, but it must be at least 1", name, value));
+}
+
+}  // namespace
+
+std::span<const std::pair<std::string_view, Activation>> activation_names() {
+  static constexpr std::array<std::pair<std::string_view, Activation>, 3> names = {
+      {{"relu", Activation::relu}, {"tanh", Activation::tanh}, {"sigmoid", Activation::sigmoid}}};
+  return names;
+}
+
+std::span<const std::pair<std::string_view, TargetLaw>> target_law_names() {
+  static constexpr std::array<std::pair<std::string_view, TargetLaw>, 2> names = {
+      {{"zipf", TargetLaw::zipf}, {"uniform", TargetLaw::uniform}}};
+  return names;
+}
+
+template <class T>
+SyntheticStream<T>::SyntheticStream(const SyntheticOptions& options)
+    : options_(options),
+      random_targets_(options.seed, 1),
+      random_values_(options.seed, 2),
+      random_hidden_(options.seed, 3),
+      random_meaning_(options.seed, 4) {
+  require(options.outputs >= 1 && options.outputs <= std::numeric_limits<Index>::max(), "outputs (D)", options.outputs);
+  require(options.dim >= 1, "dim (d)", options.dim);
+  require(options.batch >= 1, "batch (m)", options.batch);
+  require(options.nonzeros >= 0, "nonzeros (K)", options.nonzeros);
+}
+
+template <class T>
+Index SyntheticStream<T>::draw_target(std::uint64_t example, Size k) const {
+  const double u = random_targets_.uniform(example, static_cast<std::uint32_t>(k)).first;
+  const auto D = static_cast<double>(options_.outputs);
+  // The inverse of the distribution function ln(i + 1)/ln(D + 1) of the Zipf-like law.
+  const double i = options_.targets == TargetLaw::zipf ? std::exp(u * std::log(D + 1)) - 1 : u * D;
+  return static_cast<Index>(std::min(std::floor(i), D - 1));
+}
+
+template <class T>
+Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
+  const Size d = options_.dim, m = options_.batch, K = options_.nonzeros;
+  Batch<T> batch{options_.outputs, Matrix<T>(d, m), {0}, {}, {}};
+  for (Size j = 0; j < m; ++j) {
+    const std::uint64_t example = t * static_cast<std::uint64_t>(m) + static_cast<std::uint64_t>(j);
+    for (Size k = 0; k < K; ++k) {
+      batch.indices.push_back(draw_target(example, k));
+      const double value = K == 1 ? 1.0 : 0.5 + random_values_.uniform(example, static_cast<std::uint32_t>(k)).first;
+      batch.values.push_back(static_cast<T>(static_cast<float>(value)));
+    }
+    batch.offsets.push_back(static_cast<std::int64_t>(batch.indices.size()));
+    // Half of the pre-activation's scale is a direction that belongs to the first target.
+    const std::uint64_t meaning = K > 0 ? static_cast<std::uint64_t>(batch.indices[batch.indices.size() - static_cast<std::size_t>(K)]) : 0;
+    for (Size i = 0; i < d; ++i) {
+      const auto unit = static_cast<std::uint32_t>(i);
+      const double x = 0.5 * random_meaning_.normal(meaning, unit).first + std::sqrt(0.75) * random_hidden_.normal(example, unit).first;
+      batch.H(i, j) = static_cast<T>(static_cast<float>(apply(options_.activation, x)));
+    }
+  }
+  return batch;
+}
+
+template <class T>
+double spectral_norm_squared(ConstView<T> H) {
+  constexpr int max_iterations = 300;
+  constexpr double tolerance = 1e-12;
+  std::vector<double> x(static_cast<std::size_t>(H.cols), 1.0), y(static_cast<std::size_t>(H.rows));
+  double norm = 0;
+  for (int iteration = 0; iteration < max_iterations; ++iteration) {
+    double length = 0;
+    for (const double value : x) length += value * value;
+    if (length == 0) return 0;
+    length = std::sqrt(length);
+    std::fill(y.begin(), y.end(), 0.0);
+    for (Size j = 0; j < H.cols; ++j) {  // y = H x/‖x‖
+      const double x_j = x[static_cast<std::size_t>(j)] / length;
+      for (Size i = 0; i < H.rows; ++i) y[static_cast<std::size_t>(i)] += x_j * static_cast<double>(H(i, j));
+    }
+    double next = 0;
+    for (Size j = 0; j < H.cols; ++j) {  // x = Hᵀy
+      double sum = 0;
+      const T* h = H.column(j);
+#pragma omp simd reduction(+ : sum)
+      for (Size i = 0; i < H.rows; ++i) sum += y[static_cast<std::size_t>(i)] * static_cast<double>(h[i]);
+      x[static_cast<std::size_t>(j)] = sum;
+    }
+    for (const double value : y) next += value * value;  // ‖H x‖²/‖x‖²
+    if (std::abs(next - norm) <= tolerance * next) return next;
+    norm = next;
+  }
+  return norm;
+}
+
+template class SyntheticStream<float>;
+template class SyntheticStream<double>;
+template double spectral_norm_squared<float>(ConstView<float>);
+template double spectral_norm_squared<double>(ConstView<double>);
+
+}  // namespace widehead
