@@ -38,6 +38,7 @@ struct Settings {
   bool json = false;
   SyntheticOptions data;
   LayerOptions layer;
+  WindowedOptions windowed;
   FactoredOptions factored;
 };
 
@@ -107,7 +108,7 @@ SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
 }
 
 HeadOptions head_options(const Settings& settings, const Shape& shape, const std::string& head, Stabilize stabilize) {
-  HeadOptions options{head, settings.layer, settings.factored};
+  HeadOptions options{head, settings.layer, settings.windowed, settings.factored};
   options.layer.outputs = shape.outputs;
   options.layer.dim = shape.dim;
   options.factored.stabilizer.kind = stabilize;
@@ -331,6 +332,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_threads(*command, settings->threads);
   add_data_options(*command, settings->data);
   add_layer_options(*command, settings->layer);
+  add_windowed_options(*command, settings->windowed);
   add_factored_options(*command, settings->factored);
   command->callback([settings, &action] {
     settings->data.seed = settings->layer.seed + 1;

@@ -34,6 +34,20 @@ void add_layer_options(CLI::App& command, LayerOptions& options) {
   command.add_option("--seed", options.seed, "seed of everything random")->capture_default_str();
 }
 
+void add_windowed_options(CLI::App& command, WindowedOptions& options) {
+  constexpr auto* group = "Windowed head";
+  const auto add = [&](const char* flag, auto& value, const char* help) {
+    return command.add_option(flag, value, help)->group(group)->capture_default_str();
+  };
+  add("--window", options.window, "examples after which a window closes; 0 means chosen from d")->check(CLI::NonNegativeNumber);
+  add("--absorb-limit", options.absorb_limit, "largest condition number of U at which a window is absorbed")->check(CLI::PositiveNumber);
+  add("--deflate-below", options.deflate_below, "directions in which U is smaller are deflated; 0 for none")->check(CLI::Range(0.0, 1.0));
+  add("--probes", options.probes, "directions examined when a window closes")->check(CLI::PositiveNumber);
+  add("--panel-rank", options.timeline.panel_rank, "low-rank transitions kept apart; 0 means d/4")->check(CLI::NonNegativeNumber);
+  add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));
+  add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory");
+}
+
 void add_factored_options(CLI::App& command, FactoredOptions& options) {
   constexpr auto* group = "Factored head";
   add_choice(command, "--inverse", options.inverse, inverse_names(), "where U⁻ᵀH comes from")->group(group);

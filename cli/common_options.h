@@ -48,6 +48,8 @@ void add_precision(CLI::App& command, Precision& precision);
 void add_threads(CLI::App& command, int& threads);
 /// --weight-decay --init --init-scale --seed
 void add_layer_options(CLI::App& command, LayerOptions& options);
+/// --window --absorb-limit --deflate-below --probes --panel-rank --radix --rows-file
+void add_windowed_options(CLI::App& command, WindowedOptions& options);
 /// --inverse --refresh-every --stabilizer --sigma-low --sigma-high --n-check --iterations
 void add_factored_options(CLI::App& command, FactoredOptions& options);
 /// --activation --targets

@@ -113,6 +113,7 @@ void add_verify(CLI::App& app, Action& action) {
   add_threads(*command, options.threads);
   add_data_options(*command, options.data);
   add_layer_options(*command, options.head.layer);
+  add_windowed_options(*command, options.head.windowed);
   add_factored_options(*command, options.head.factored);
   command->callback([settings, &action] {
     settings->verify.data.seed = settings->verify.head.layer.seed + 1;

@@ -90,6 +90,16 @@ double DenseLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targets
 }
 
 template <class T>
+void DenseLayer<T>::begin_scores(ConstView<T> H) {
+  H_scored_ = H;
+}
+
+template <class T>
+void DenseLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> out) {
+  this->multiply_rows(W_, rows, H_scored_, out);
+}
+
+template <class T>
 void DenseLayer<T>::write_weights(Size first, MatrixView<T> out) {
   this->backend().copy(W_.view().columns(first, out.cols), out);
 }

@@ -18,7 +18,8 @@ FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptio
       factored_(factored),
       V_(options.dim, options.outputs),
       S_(3 * options.dim, options.dim),
-      stabilizer_(factored.stabilizer, options.dim) {
+      stabilizer_(factored.stabilizer, options.dim),
+      pivots_(static_cast<std::size_t>(options.dim)) {
   if (factored.refresh_every < 1) {
     throw std::invalid_argument(
         fmt::format("factored layer: refresh_every = {}, but it must be at least 1", factored.refresh_every));
@@ -66,7 +67,8 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
     const auto LU = square_.scratch(this->dim(), this->dim());
     backend.copy(U(), LU);
     backend.copy(H, X);
-    if (!(backend.solve_transposed(LU, X) > T(0))) return T(0);
+    if (!(backend.lu_factorize(LU, pivots_) > T(0))) return T(0);
+    backend.lu_solve(Op::transpose, LU, pivots_, X);
   }
   const auto G = G_.scratch(m, m);
   backend.gemm(Op::transpose, Op::none, 2 * eta, H, H, T(0), G);
@@ -136,31 +138,19 @@ void FactoredLayer<T>::maintain(std::int64_t steps) {
 }
 
 template <class T>
-ConstView<T> FactoredLayer<T>::project(ConstView<T> H) {
-  const auto UH = UH_.scratch(H.rows, H.cols);
-  this->backend().gemm(Op::none, Op::none, T(1), U(), H, T(0), UH);
-  return UH;
+void FactoredLayer<T>::begin_scores(ConstView<T> H) {
+  UH_scored_ = UH_.scratch(H.rows, H.cols);
+  this->backend().gemm(Op::none, Op::none, T(1), U(), H, T(0), UH_scored_);
+}
+
+template <class T>
+void FactoredLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> out) {
+  this->multiply_rows(V_, rows, UH_scored_, out);
 }
 
 template <class T>
 void FactoredLayer<T>::write_weights(Size first, MatrixView<T> out) {
   this->backend().gemm(Op::transpose, Op::none, T(1), U(), V_.view().columns(first, out.cols), T(0), out);
-}
-
-template <class T>
-double FactoredLayer<T>::drift_of_Q() {
-  auto& backend = this->backend();
-  const Size d = this->dim(), D = this->outputs(), block = std::min(D, backend.rows_per_block(d));
-  Matrix<T> W(d, block), G(d, d);
-  for (Size first = 0; first < D; first += block) {
-    const auto W_block = W.view().columns(0, std::min(block, D - first));
-    write_weights(first, W_block);
-    backend.gemm(Op::none, Op::transpose, T(1), W_block, W_block, T(1), G);
-  }
-  const double norm = std::sqrt(backend.dot(G, G));
-  backend.add(T(1), G, T(-1), Q(), G);
-  const double difference = std::sqrt(backend.dot(G, G));
-  return norm > 0 ? difference / norm : difference;
 }
 
 template <class T>
@@ -191,7 +181,7 @@ Diagnostics FactoredLayer<T>::diagnostics() {
     backend.add(T(1), product, T(-1), identity, product);
     figures.push_back({"inverse_error", std::sqrt(backend.dot(product, product))});  // ‖UᵀU⁻ᵀ − I‖_F
   }
-  figures.push_back({"Q_drift", drift_of_Q()});  // ‖Q − WᵀW‖_F / ‖WᵀW‖_F
+  figures.push_back({"Q_drift", this->drift_of(Q())});
   return figures;
 }
 

@@ -13,7 +13,7 @@
 namespace widehead {
 
 std::span<const std::string_view> head_names() {
-  static constexpr std::array<std::string_view, 3> names = {"dense", "factored", "reference"};
+  static constexpr std::array<std::string_view, 4> names = {"windowed", "factored", "dense", "reference"};
   return names;
 }
 
@@ -38,6 +38,9 @@ std::span<const Named<Stabilize>> stabilize_names() {
 
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::shared_ptr<Backend<T>> backend) {
+  if (options.head == "windowed") {
+    return std::make_unique<WindowedLayer<T>>(options.layer, options.windowed, std::move(backend));
+  }
   if (options.head == "dense") return std::make_unique<DenseLayer<T>>(options.layer, std::move(backend));
   if (options.head == "factored") {
     return std::make_unique<FactoredLayer<T>>(options.layer, options.factored, std::move(backend));

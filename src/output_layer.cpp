@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "widehead/errors.h"
@@ -131,13 +132,9 @@ void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixV
       throw std::invalid_argument(fmt::format("scores: rows[{}] = {}, but D = {}", r, rows[r], outputs()));
     }
   }
-  const auto projected = project(H);
-  const auto stored = stored_rows();
-  Matrix<T> selected(dim(), count);
-  for (Size r = 0; r < count; ++r) {
-    backend_->copy(stored.columns(rows[static_cast<std::size_t>(r)], 1), selected.view().columns(r, 1));
-  }
-  if (count > 0) backend_->gemm(Op::transpose, Op::none, T(1), selected, projected, T(0), out);
+  if (count == 0) return;
+  begin_scores(H);
+  write_scores(rows, out);
 }
 
 template <class T>
@@ -145,10 +142,10 @@ TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   check_hidden(H, "top_k");
   if (k < 1 || k > outputs()) throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
   const Size m = H.cols;
-  const auto projected = project(H);
-  const auto stored = stored_rows();
+  begin_scores(H);
   const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
   Matrix<T> block_scores(block, m);
+  std::vector<Index> rows(static_cast<std::size_t>(block));
   struct Candidate {
     T score;
     Index output;
@@ -162,7 +159,8 @@ TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   for (Size first = 0; first < outputs(); first += block) {
     const Size count = std::min(block, outputs() - first);
     const auto out = block_scores.view().block(0, 0, count, m);
-    backend_->gemm(Op::transpose, Op::none, T(1), stored.columns(first, count), projected, T(0), out);
+    std::iota(rows.begin(), rows.end(), static_cast<Index>(first));
+    write_scores(std::span<const Index>(rows).first(static_cast<std::size_t>(count)), out);
     for (Size j = 0; j < m; ++j) {
       auto& heap = best[static_cast<std::size_t>(j)];
       for (Size i = 0; i < count; ++i) {
@@ -226,6 +224,20 @@ void OutputLayer<T>::fill_initial(MatrixView<T> W) const {
 }
 
 template <class T>
+void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, ConstView<T> G, MatrixView<T> out) {
+  const Size count = static_cast<Size>(rows.size());
+  bool consecutive = true;
+  for (std::size_t r = 1; r < rows.size(); ++r) consecutive = consecutive && rows[r] == rows[r - 1] + 1;
+  auto selected = R.columns(rows.front(), count);
+  if (!consecutive) {
+    const auto copies = selected_.scratch(R.rows, count);
+    for (Size r = 0; r < count; ++r) backend_->copy(R.columns(rows[static_cast<std::size_t>(r)], 1), copies.columns(r, 1));
+    selected = copies;
+  }
+  backend_->gemm(Op::transpose, Op::none, T(1), selected, G, T(0), out);
+}
+
+template <class T>
 void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
   const Size block = backend_->rows_per_block(dim());
   for (Size first = 0; first < rows.cols; first += block) {
@@ -233,6 +245,21 @@ void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
     backend_->gemm(Op::none, Op::transpose, T(1), part, part, first == 0 ? T(0) : T(1), G);
   }
   backend_->symmetrize(G);
+}
+
+template <class T>
+double OutputLayer<T>::drift_of(ConstView<T> Q) {
+  const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
+  Matrix<T> W(dim(), block), G(dim(), dim());
+  for (Size first = 0; first < outputs(); first += block) {
+    const auto W_block = W.view().columns(0, std::min(block, outputs() - first));
+    write_weights(first, W_block);
+    backend_->gemm(Op::none, Op::transpose, T(1), W_block, W_block, T(1), G);
+  }
+  const double norm = std::sqrt(backend_->dot(G, G));
+  backend_->add(T(1), G, T(-1), Q, G);
+  const double difference = std::sqrt(backend_->dot(G, G));
+  return norm > 0 ? difference / norm : difference;
 }
 
 template class OutputLayer<float>;

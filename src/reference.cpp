@@ -284,9 +284,13 @@ double ReferenceLayer::compute_loss(ConstView<double> H, const SparseBatch<doubl
 
 void ReferenceLayer::refresh_W() { write(transposed(reference_.W()), W_); }
 
-ConstView<double> ReferenceLayer::project(ConstView<double> H) {
+void ReferenceLayer::begin_scores(ConstView<double> H) {
   refresh_W();
-  return H;
+  H_scored_ = H;
+}
+
+void ReferenceLayer::write_scores(std::span<const Index> rows, MatrixView<double> out) {
+  multiply_rows(W_, rows, H_scored_, out);
 }
 
 void ReferenceLayer::write_weights(Size first, MatrixView<double> out) {

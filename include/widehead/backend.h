@@ -60,17 +60,24 @@ class Backend {
   /// that a sum which cancels to rounding noise counts as singular (also for m = 1). When it is
   /// below `limit`, X is left as it was.
   virtual T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) = 0;
-  /// X ← A⁻ᵀ X; A is destroyed.
-  virtual T solve_transposed(MatrixView<T> A, MatrixView<T> X) = 0;
+  /// A ← its LU factors, in place, with the row exchanges in pivots (A.rows of them).
+  virtual T lu_factorize(MatrixView<T> A, std::span<int> pivots) = 0;
+  /// X ← op(A)⁻¹ X from the factors of A.
+  virtual void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) = 0;
   /// A ← A⁻¹, in place.
   virtual T invert(MatrixView<T> A) = 0;
   /// Singular values of A in decreasing order and, unless `left` is empty, its left singular
   /// vectors as columns; A is destroyed.
   virtual void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) = 0;
 
+  /// X = Q̃ R (X: d x r, r ≤ d): X ← Q̃ with orthonormal columns, R (r x r) upper triangular unless empty.
+  virtual void qr(MatrixView<T> X, MatrixView<T> R) = 0;
+
   // ── sparse targets against the rows of V (held as d x D) ──────────────────────────────────────
   /// G ← VᵀY (d x m): column j is the sum of the rows of V that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
+  /// G ← G + Z Y (d x m), column g of Z standing for the output of group g: the same from gathered rows.
+  virtual void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) = 0;
   /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
   virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) = 0;
   /// M ← M + YᵀY (m x m): only pairs of examples that share an output.

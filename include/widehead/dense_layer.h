@@ -21,8 +21,8 @@ class DenseLayer final : public OutputLayer<T> {
  protected:
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
   double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
-  MatrixView<const T> stored_rows() const override { return W_.view(); }
-  ConstView<T> project(ConstView<T> H) override { return H; }
+  void begin_scores(ConstView<T> H) override;
+  void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
   void write_weights(Size first, MatrixView<T> out) override;
 
  private:
@@ -35,6 +35,7 @@ class DenseLayer final : public OutputLayer<T> {
 
   // scratch
   RowGroups<T> groups_;
+  ConstView<T> H_scored_;
   Matrix<T> H_T_;     // m x d
   Matrix<T> R_;       // m x block: R of the block at work, one output per column
   Matrix<T> grad_T_;  // m x d

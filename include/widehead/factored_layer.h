@@ -38,8 +38,8 @@ class FactoredLayer final : public OutputLayer<T> {
  protected:
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
   double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
-  MatrixView<const T> stored_rows() const override { return V_.view(); }
-  ConstView<T> project(ConstView<T> H) override;
+  void begin_scores(ConstView<T> H) override;
+  void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
   void write_weights(Size first, MatrixView<T> out) override;
 
  private:
@@ -53,7 +53,6 @@ class FactoredLayer final : public OutputLayer<T> {
   double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
   T compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X);
   void maintain(std::int64_t steps);
-  double drift_of_Q();
 
   FactoredOptions factored_;
   Matrix<T> V_;  // d x D: column i is V's row i
@@ -70,7 +69,9 @@ class FactoredLayer final : public OutputLayer<T> {
   Matrix<T> M_;         // m x m
   Matrix<T> G_;         // m x m: 2η HᵀH
   Matrix<T> UH_;        // d x m, for scores
+  MatrixView<T> UH_scored_;
   Matrix<T> square_;    // d x d
+  std::vector<int> pivots_;
 };
 
 }  // namespace widehead

@@ -9,12 +9,14 @@
 
 #include "widehead/factored_layer.h"
 #include "widehead/output_layer.h"
+#include "widehead/windowed_layer.h"
 
 namespace widehead {
 
 struct HeadOptions {
-  std::string head = "factored";
+  std::string head = "windowed";
   LayerOptions layer;
+  WindowedOptions windowed;
   FactoredOptions factored;  ///< read by "factored"; "reference" takes its stabilizer
 };
 

@@ -100,16 +100,20 @@ class OutputLayer {
   // values of the targets.
   virtual double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) = 0;
   virtual double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) = 0;
-  /// The matrix whose row i, times project(H), is row i of W H (held as d x D).
-  virtual MatrixView<const T> stored_rows() const = 0;
-  /// The d x m matrix that stored_rows() multiplies: H itself, or U H.
-  virtual ConstView<T> project(ConstView<T> H) = 0;
+  /// Takes the H whose outputs write_scores will be asked for.
+  virtual void begin_scores(ConstView<T> H) = 0;
+  /// out (rows.size() x m) ← W[rows] H.
+  virtual void write_scores(std::span<const Index> rows, MatrixView<T> out) = 0;
   virtual void write_weights(Size first, MatrixView<T> out) = 0;
 
+  /// out ← R[rows] G for a matrix R of all outputs, given as d x D: a view where rows are consecutive.
+  void multiply_rows(ConstView<T> R, std::span<const Index> rows, ConstView<T> G, MatrixView<T> out);
   /// Fills a d x D matrix as options().initial says.
   void fill_initial(MatrixView<T> W) const;
   /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
+  /// ‖Q − WᵀW‖_F / ‖WᵀW‖_F: how far a kept Q has drifted. O(Dd²).
+  double drift_of(ConstView<T> Q);
   /// c = 1 − ηλ.
   T shrinkage(T eta) const { return T(1) - eta * static_cast<T>(options_.weight_decay); }
 
@@ -125,6 +129,7 @@ class OutputLayer {
   std::shared_ptr<Backend<T>> backend_;
   Matrix<T> weighted_H_;            // d x m
   std::vector<T> weighted_values_;  // nonzeros
+  Matrix<T> selected_;              // d x rows, for scores
 };
 
 }  // namespace widehead

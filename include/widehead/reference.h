@@ -49,8 +49,8 @@ class ReferenceLayer final : public OutputLayer<double> {
  protected:
   double take_step(ConstView<double> H, const SparseBatch<double>& targets, double eta, MatrixView<double> grad_H) override;
   double compute_loss(ConstView<double> H, const SparseBatch<double>& targets, MatrixView<double> grad_H) override;
-  MatrixView<const double> stored_rows() const override { return W_.view(); }
-  ConstView<double> project(ConstView<double> H) override;
+  void begin_scores(ConstView<double> H) override;
+  void write_scores(std::span<const Index> rows, MatrixView<double> out) override;
   void write_weights(Size first, MatrixView<double> out) override;
 
  private:
@@ -59,6 +59,7 @@ class ReferenceLayer final : public OutputLayer<double> {
   Reference reference_;
   StabilizerOptions stabilizer_;
   Matrix<double> W_;  // d x D, as of the last question asked
+  ConstView<double> H_scored_;
 };
 
 }  // namespace widehead

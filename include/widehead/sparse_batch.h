@@ -61,6 +61,7 @@ class RowGroups {
   /// Σⱼ ‖yⱼ‖² = tr(YᵀY).
   double squared_norm() const;
 
+  Size nonzeros() const { return static_cast<Size>(entries_.size()); }
   Size count() const { return static_cast<Size>(starts_.size()) - 1; }  ///< distinct outputs
   Index row(Size group) const { return entries(group).front().row; }
   std::span<const Entry> entries(Size group) const {

@@ -28,6 +28,8 @@ extern "C" {
                 const int*, T*, const int*);                                                                          \
   void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                                 \
   void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*);        \
+  void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                                   \
+  void p##orgqr_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);                 \
   void p##getri_(const int*, T*, const int*, const int*, T*, const int*, int*);                                       \
   void p##gecon_(const char*, const int*, const T*, const int*, const T*, T*, T*, int*, int*);                        \
   void p##gesdd_(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*, const int*, T*,         \
@@ -157,10 +159,24 @@ T gecon(MatrixView<const T> A, T norm, std::span<T> work, std::span<int> iwork) 
 }
 
 template <class T>
-void getrs_transposed(MatrixView<const T> A, std::span<const int> pivots, MatrixView<T> X) {
+void getrs(Op op, MatrixView<const T> A, std::span<const int> pivots, MatrixView<T> X) {
   const int n = to_int(A.rows), columns = to_int(X.cols), lda = to_int(A.stride), ldx = to_int(X.stride);
   int info = 0;
-  WIDEHEAD_ROUTINE(getrs)("T", &n, &columns, A.data, &lda, pivots.data(), X.data, &ldx, &info);
+  WIDEHEAD_ROUTINE(getrs)(letter(op), &n, &columns, A.data, &lda, pivots.data(), X.data, &ldx, &info);
+}
+
+template <class T>
+void geqrf(MatrixView<T> A, std::span<T> tau, std::span<T> work) {
+  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride), size = to_int(static_cast<Size>(work.size()));
+  int info = 0;
+  WIDEHEAD_ROUTINE(geqrf)(&m, &n, A.data, &lda, tau.data(), work.data(), &size, &info);
+}
+
+template <class T>
+void orgqr(MatrixView<T> A, std::span<const T> tau, std::span<T> work) {
+  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride), size = to_int(static_cast<Size>(work.size()));
+  int info = 0;
+  WIDEHEAD_ROUTINE(orgqr)(&m, &n, &n, A.data, &lda, tau.data(), work.data(), &size, &info);
 }
 
 template <class T>
@@ -215,7 +231,9 @@ Description describe() {
   template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                            \
   template int getrf<T>(MatrixView<T>, std::span<int>);                                                   \
   template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                              \
-  template void getrs_transposed<T>(MatrixView<const T>, std::span<const int>, MatrixView<T>);            \
+  template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);                   \
+  template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                                      \
+  template void orgqr<T>(MatrixView<T>, std::span<const T>, std::span<T>);                                \
   template int getri<T>(MatrixView<T>, std::span<const int>, std::span<T>);                               \
   template int svd<T>(MatrixView<T>, std::span<T>, MatrixView<T>);
 WIDEHEAD_INSTANTIATE(float)

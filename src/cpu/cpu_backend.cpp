@@ -214,15 +214,33 @@ Size CpuBackend<T>::find_non_finite(ConstView<T> A) {
 // ── factorisations ──────────────────────────────────────────────────────────────────────────────
 
 template <class T>
-T CpuBackend<T>::factorize(MatrixView<T> A, T norm) {
+T CpuBackend<T>::factorize(MatrixView<T> A, T norm, std::span<int> pivots) {
   const auto n = static_cast<std::size_t>(A.rows);
-  if (pivots_.size() < n) {
-    pivots_.resize(n);
+  if (iwork_.size() < n) {
     iwork_.resize(n);
     work_.resize(64 * n);
   }
-  if (blas::getrf<T>(A, pivots_) > 0) return 0;
+  if (blas::getrf<T>(A, pivots) > 0) return 0;
   return blas::gecon<T>(A, norm, work_, iwork_);
+}
+
+template <class T>
+std::span<int> CpuBackend<T>::own_pivots(Size n) {
+  if (static_cast<Size>(pivots_.size()) < n) pivots_.resize(static_cast<std::size_t>(n));
+  return pivots_;
+}
+
+template <class T>
+T CpuBackend<T>::lu_factorize(MatrixView<T> A, std::span<int> pivots) {
+  return factorize(A, one_norm<T>(A), pivots);
+}
+
+template <class T>
+void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) {
+  const int team = factors.size() * X.cols > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
+  for_each_stripe(team, X.cols, 1, [&](Size first, Size count) {
+    blas::getrs<T>(op, factors, pivots, X.columns(first, count));
+  });
 }
 
 template <class T>
@@ -231,7 +249,7 @@ T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
   const T norm = std::abs(s) + one_norm<T>(G);
   for (Size j = 0; j < m; ++j) G(j, j) += s;
   // sI + G = Pᵀ L R (P the row exchanges, R upper triangular), so X (sI + G)⁻¹ = X R⁻¹ L⁻¹ P.
-  const T rcond = factorize(G, norm);
+  const T rcond = factorize(G, norm, own_pivots(m));
   if (!(rcond >= limit)) return rcond;
   const int team = X.rows * m * m > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
   for_each_stripe(team, X.rows, stripe_granule, [&](Size first, Size count) {
@@ -247,15 +265,8 @@ T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
 }
 
 template <class T>
-T CpuBackend<T>::solve_transposed(MatrixView<T> A, MatrixView<T> X) {
-  const T rcond = factorize(A, one_norm<T>(A));
-  if (rcond > T(0)) blas::getrs_transposed<T>(A, pivots_, X);
-  return rcond;
-}
-
-template <class T>
 T CpuBackend<T>::invert(MatrixView<T> A) {
-  const T rcond = factorize(A, one_norm<T>(A));
+  const T rcond = factorize(A, one_norm<T>(A), own_pivots(A.rows));
   if (rcond > T(0)) blas::getri<T>(A, pivots_, work_);
   return rcond;
 }
@@ -264,6 +275,18 @@ template <class T>
 void CpuBackend<T>::svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) {
   const int info = blas::svd<T>(A, sigma, left);
   if (info != 0) throw BackendError(fmt::format("LAPACK gesdd({} x {}) failed with info = {}", A.rows, A.cols, info));
+}
+
+template <class T>
+void CpuBackend<T>::qr(MatrixView<T> X, MatrixView<T> R) {
+  const auto r = static_cast<std::size_t>(X.cols);
+  if (qr_work_.size() < 65 * r) qr_work_.resize(65 * r);
+  const std::span<T> tau(qr_work_.data(), r), work(qr_work_.data() + r, 64 * r);
+  blas::geqrf<T>(X, tau, work);
+  for (Size j = 0; j < R.cols; ++j) {
+    for (Size i = 0; i < R.rows; ++i) R(i, j) = i <= j ? X(i, j) : T(0);
+  }
+  blas::orgqr<T>(X, tau, work);
 }
 
 // ── sparse targets ──────────────────────────────────────────────────────────────────────────────
@@ -280,6 +303,19 @@ void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T
       axpy(V.rows, Y.value(e), V.column(Y.index(e)), g);
     }
   }
+}
+
+template <class T>
+void CpuBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) {
+  // Threads share out the coordinates, not the outputs: no two of them meet, and sums keep their order.
+  const int team = Y.nonzeros() * G.rows > min_parallel_elements ? threads_ : 1;
+  for_each_stripe(team, G.rows, stripe_granule, [&](Size first, Size count) {
+    for (Size group = 0; group < Y.count(); ++group) {
+      for (const auto& entry : Y.entries(group)) {
+        axpy(count, entry.value, Z.column(group) + first, G.column(entry.example) + first);
+      }
+    }
+  });
 }
 
 template <class T>

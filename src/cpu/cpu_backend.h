@@ -27,11 +27,14 @@ class CpuBackend final : public Backend<T> {
   Size find_non_finite(ConstView<T> A) override;
 
   T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
-  T solve_transposed(MatrixView<T> A, MatrixView<T> X) override;
+  T lu_factorize(MatrixView<T> A, std::span<int> pivots) override;
+  void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) override;
   T invert(MatrixView<T> A) override;
   void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
+  void qr(MatrixView<T> X, MatrixView<T> R) override;
 
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
+  void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) override;
   void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) override;
   void add_gram(const RowGroups<T>& Y, MatrixView<T> M) override;
 
@@ -39,14 +42,16 @@ class CpuBackend final : public Backend<T> {
   Size rows_per_block(Size dim) const override;
 
  private:
-  /// LU factors of A in place, pivots in pivots_; returns the reciprocal condition at scale `norm`.
-  T factorize(MatrixView<T> A, T norm);
+  /// LU factors of A in place; returns the reciprocal condition at scale `norm`.
+  T factorize(MatrixView<T> A, T norm, std::span<int> pivots);
+  std::span<int> own_pivots(Size n);
 
   int threads_;
   std::vector<double> partial_sums_;  // one per thread
   std::vector<int> pivots_;           // of the last factorisation
   std::vector<int> iwork_;
   std::vector<T> work_;
+  std::vector<T> qr_work_;
 };
 
 }  // namespace widehead

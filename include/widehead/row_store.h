@@ -1,0 +1,66 @@
+#pragma once
+/// Where the rows of V live: gather and scatter, nothing else. In memory, or in a file mapped into
+/// memory that may be larger than RAM. Either way rows are zero at first and cost nothing, neither
+/// time nor memory, until they are written: creating a store is O(1) in D.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "widehead/matrix.h"
+
+namespace widehead {
+
+/// Zeroed bytes from the system, resident only where touched.
+class MappedMemory {
+ public:
+  MappedMemory() = default;
+  /// Anonymous memory.
+  explicit MappedMemory(std::size_t bytes);
+  /// A new, sparse file. @throws std::system_error naming the path, also when the file exists.
+  MappedMemory(const std::string& path, std::size_t bytes);
+  MappedMemory(MappedMemory&& other) noexcept;
+  MappedMemory& operator=(MappedMemory&& other) noexcept;
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  ~MappedMemory();
+
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+template <class T>
+class RowStore {
+ public:
+  /// @param path  file for the rows, created sparse; empty for memory
+  RowStore(Size rows, Size dim, const std::string& path = {});
+
+  Size rows() const { return rows_; }
+  Size dim() const { return dim_; }
+
+  /// Stands for a row that is known to be zero and need not be read.
+  static constexpr Index zero_row = -1;
+
+  /// Column k of out ← row rows[k].
+  void gather(std::span<const Index> rows, MatrixView<T> out);
+  /// Row rows[k] ← column k of in. Rows are distinct.
+  void scatter(std::span<const Index> rows, ConstView<T> in);
+  /// All rows as d x D, to be filled when a layer is made.
+  MatrixView<T> view() { return {static_cast<T*>(memory_.data()), dim_, rows_}; }
+
+  std::int64_t rows_read() const { return rows_read_; }
+  std::int64_t rows_written() const { return rows_written_; }
+
+ private:
+  Size rows_;
+  Size dim_;
+  MappedMemory memory_;
+  std::int64_t rows_read_ = 0;
+  std::int64_t rows_written_ = 0;
+};
+
+}  // namespace widehead

@@ -1,0 +1,132 @@
+#pragma once
+/// Time for the rows of V. The coordinates in which rows are expressed change now and then (when U is
+/// reset or deflated), and D rows cannot all be rewritten. So each row carries the **epoch** it is
+/// expressed at, the timeline keeps the transitions between epochs, and a row catches up when it is
+/// touched. Rows nobody touches cost nothing. Knows nothing of losses.
+///
+/// As columns z (a row of V transposed), the transition from one epoch to the next is either
+///   low rank   z ← (I + b aᵀ) z      (a deflation, rank 1 … 8)
+///   dense      z ← F z               (a flip).
+/// Recent low-rank transitions form the **panel** A = [a₁ … a_ρ], B = [β₁ … β_ρ] with every βᵢ carried
+/// forward by the later transitions, so that from whichever epoch inside it a row comes,
+///   z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z),
+/// two products for all rows at once. A panel that is full, or ended by a flip, becomes one dense
+/// **block**; `radix` blocks of one level become one of the next, as in a log-structured merge tree.
+/// Rows inside a panel or between merged blocks move forward at that moment. Rows untouched since
+/// the beginning stay at epoch 0, which is the start of the oldest block forever: no merge is O(D).
+///
+/// Memory: 4 bytes per output for epochs and 4 per touched output in the lists of rows at each
+/// boundary, resident where touched; (radix − 1) log_radix(blocks) + 2 dense d x d blocks; a panel of 2 d x rank.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "widehead/backend.h"
+#include "widehead/row_store.h"
+
+namespace widehead {
+
+struct TimelineOptions {
+  Size panel_rank = 0;  ///< low-rank transitions kept before they become a dense block; 0 means d/4
+  int radix = 4;        ///< blocks of a level that merge into one of the next
+};
+
+template <class T>
+class Timeline {
+ public:
+  using Epoch = std::uint32_t;
+
+  struct Account {
+    std::int64_t low_rank = 0;         ///< rank of all low-rank transitions so far
+    std::int64_t blocks = 0;           ///< dense blocks made
+    std::int64_t merges = 0;
+    std::int64_t rows_caught_up = 0;
+    std::int64_t rows_moved = 0;       ///< by closing panels and by merges
+    double products = 0;               ///< flops of all of the above
+  };
+
+  /// @param zero  whether rows never touched are zero (and need no catching up)
+  Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const TimelineOptions& options);
+
+  Epoch now() const { return now_; }
+
+  /// Z ← the given rows (distinct), expressed now. Changes nothing.
+  void gather(std::span<const Index> rows, MatrixView<T> Z);
+  /// Stores Z, made by gather, as these rows at the present epoch; only rows that were behind are written.
+  void catch_up(std::span<const Index> rows, ConstView<T> Z);
+  /// Stores Z as these rows at the present epoch.
+  void store(std::span<const Index> rows, ConstView<T> Z);
+
+  /// Before a new epoch begins: stores Z as these rows at that epoch. A low-rank epoch must have been
+  /// announced by make_room.
+  void store_ahead(std::span<const Index> rows, ConstView<T> Z);
+  /// Makes room in the panel for a transition of rank r.
+  void make_room(Size r);
+  /// A new epoch, one z ← (I + b aᵀ) z away. a, b: d x r.
+  void advance(ConstView<T> a, ConstView<T> b);
+  /// A new epoch, one z ← F z away.
+  void advance_dense(ConstView<T> F);
+
+  const Account& account() const { return account_; }
+  Size alive_blocks() const { return static_cast<Size>(blocks_.size()); }
+  Size panel_rank() const { return rank_; }
+  std::size_t bytes() const;
+
+ private:
+  /// A dense transition from epoch `start` to the start of the next block, or of the panel.
+  struct Block {
+    Epoch start = 0;
+    int level = 0;
+    Matrix<T> F;               // d x d
+    std::vector<Index> rows;   // expressed at `start` when they were listed; some have moved since
+  };
+  static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
+
+  Epoch epoch_of(Index row) const { return stamps()[row] == untouched ? 0 : stamps()[row] - 1; }
+  bool is_zero(Index row) const { return zero_ && stamps()[row] == untouched; }
+  Epoch* stamps() const { return static_cast<Epoch*>(stamps_.data()); }
+  void stamp(Index row, Epoch epoch);
+
+  void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);
+  Size first_panel_column(Epoch epoch) const { return panel_columns_[epoch - panel_start_]; }
+  void apply_panel(std::span<const Epoch> epochs, MatrixView<T> Z);
+  void multiply(ConstView<T> F, MatrixView<T> Z);
+  void close_panel(const MatrixView<const T>* F);
+  void merge_blocks();
+  template <class Express>
+  void move_rows(std::span<const Index> rows, const Express& express);
+  Block take_block();
+
+  Backend<T>& backend_;
+  RowStore<T>& store_;
+  bool zero_;
+  TimelineOptions options_;
+  MappedMemory stamps_;  // D epochs
+
+  Epoch now_ = 0;
+  std::vector<Block> blocks_;         // oldest first
+  std::vector<Block> spare_blocks_;   // kept for their memory
+  Epoch panel_start_ = 0;
+  Size rank_ = 0;
+  Matrix<T> A_, B_;                   // d x panel_rank
+  std::vector<Size> panel_columns_;   // by epoch − panel_start_: the first column that epoch has not seen
+  std::vector<Index> start_rows_;     // rows expressed at panel_start_ when they were listed
+  std::vector<Index> panel_rows_;     // rows touched since panel_start_
+  Account account_;
+
+  // scratch
+  struct Stale {
+    Epoch epoch;
+    Index row;
+    Size column;
+  };
+  std::vector<Stale> stale_;
+  std::vector<Index> present_rows_;
+  std::vector<Epoch> stale_epochs_;
+  std::vector<Index> moving_rows_;
+  Matrix<T> Z_stale_, Z_next_, projections_, product_;
+};
+
+}  // namespace widehead

@@ -1,0 +1,47 @@
+#pragma once
+/// Y_w, the targets of the present window, by output: which columns of Y_w (rows of E) an output
+/// appears in, and with which values. Keeps its memory between windows.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "widehead/matrix.h"
+#include "widehead/sparse_batch.h"
+
+namespace widehead {
+
+template <class T>
+class Window {
+ public:
+  struct Entry {
+    Size column;  ///< of Y_w
+    T value;
+    std::int32_t next;  ///< the output's next entry, or none
+  };
+  static constexpr std::int32_t none = -1;
+
+  Size columns() const { return columns_; }                 ///< n, examples in the window
+  std::span<const Index> rows() const { return rows_; }     ///< distinct outputs, in order of appearance
+  /// First entry of the output at position `slot` of rows().
+  std::int32_t first_entry(std::size_t slot) const { return heads_[slot]; }
+  const Entry& entry(std::int32_t e) const { return entries_[static_cast<std::size_t>(e)]; }
+  /// Position of an output in rows(), or none.
+  std::int32_t find(Index row) const;
+
+  /// Appends the columns of a minibatch.
+  void append(const RowGroups<T>& groups, Size examples);
+  void clear();
+
+ private:
+  std::size_t bucket_of(Index row) const;
+  void grow_table();
+
+  Size columns_ = 0;
+  std::vector<Index> rows_;
+  std::vector<std::int32_t> heads_;
+  std::vector<Entry> entries_;
+  std::vector<std::int32_t> table_ = std::vector<std::int32_t>(64, none);  // open addressing, a power of two
+};
+
+}  // namespace widehead

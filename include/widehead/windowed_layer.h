@@ -1,0 +1,101 @@
+#pragma once
+/// The layer to use: exact in float32 at any learning rate, at a cost that never depends on D.
+///   W = V U + Y_w E            V: D x d, U: d x d, Y_w: D x n sparse, E: n x d
+/// The targets of a minibatch are appended (columns to Y_w, rows to E) instead of being folded into V
+/// through U⁻ᵀ; after about d examples the window closes, leaving W unchanged:
+///   absorb   V ← V + Y_w (E U⁻¹)         where U is well conditioned; then the few directions in
+///            which U has shrunk are deflated out of it (a low-rank transition of the timeline)
+///   flip     V_i ← V_i U + (Y_w E)_i for the rows touched in the window, U ← I, and U becomes the
+///            transition for all others    always possible
+/// Rows of V catch up when they are touched (Timeline). Derivation and figures: docs/algorithm.md.
+
+#include <string>
+
+#include "widehead/output_layer.h"
+#include "widehead/row_store.h"
+#include "widehead/timeline.h"
+#include "widehead/window.h"
+
+namespace widehead {
+
+struct WindowedOptions {
+  Size window = 0;             ///< examples after which a window closes; 0 means chosen from d
+  double absorb_limit = 40;    ///< largest condition number of U (1-norm) at which a window is absorbed
+  double deflate_below = 0.4;  ///< directions in which U is smaller than this are deflated
+  Size probes = 8;             ///< directions examined, and at most deflated, per window
+  TimelineOptions timeline;
+  std::string rows_file;       ///< file that holds V, created sparse; empty for memory
+};
+
+template <class T>
+class WindowedLayer final : public OutputLayer<T> {
+ public:
+  WindowedLayer(const LayerOptions& options, const WindowedOptions& windowed, std::shared_ptr<Backend<T>> backend);
+
+  std::string head() const override { return "windowed"; }
+  Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Diagnostics counters() const override;
+  Diagnostics diagnostics() override;
+  std::vector<GemmShape> step_products(Size m) const override;
+
+  const RowStore<T>& rows() const { return store_; }
+
+ protected:
+  double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  void begin_scores(ConstView<T> H) override;
+  void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
+  void write_weights(Size first, MatrixView<T> out) override;
+
+ private:
+  // The stack S = [Q; U; E], held transposed (d x (2d + n)): a row of S is contiguous, and a window
+  // grows by appending columns. Q is symmetric, so only U and E are seen transposed.
+  MatrixView<T> Q() { return S_T_.view().columns(0, this->dim()); }
+  MatrixView<T> U_T() { return S_T_.view().columns(this->dim(), this->dim()); }
+  MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
+
+  double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
+  void commit(ConstView<T> H, ConstView<T> stack_update, T eta);
+  bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
+  void close_window();
+  void absorb();
+  void flip();
+  Size deflate();
+  std::string describe_rate(ConstView<T> H, T eta) const;
+
+  WindowedOptions windowed_;
+  RowStore<T> store_;
+  Timeline<T> timeline_;
+  Window<T> window_;
+  Matrix<T> S_T_;  // d x (2d + capacity)
+
+  struct Account {
+    std::int64_t absorbs = 0, flips = 0, deflated = 0;
+    double close_seconds = 0;
+  };
+  Account account_;
+
+  // scratch of a step
+  RowGroups<T> groups_;
+  std::vector<Index> rows_;             // distinct outputs of the minibatch
+  Matrix<T> T_;                         // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> Z_;                         // d x rows: their V, expressed now
+  Matrix<T> VtY_, Y_hat_, C_;           // d x m
+  Matrix<T> M_;                         // m x m
+  Matrix<T> sums_;                      // d x rows: window parts (Y_w E)_i
+  std::vector<std::int64_t> sum_offsets_;
+  std::vector<Index> sum_columns_;
+  std::vector<T> sum_values_;
+  // scratch of closing
+  Matrix<T> LU_;                        // d x d
+  std::vector<int> pivots_;
+  Matrix<T> probes_, probe_images_;     // d x probes
+  Matrix<T> ritz_, ritz_vectors_, R_;   // probes x probes
+  Matrix<T> a_, b_;                     // d x probes: a deflation z ← (I + b aᵀ) z
+  std::vector<T> sigma_;
+  // scratch of scores
+  Matrix<T> stack_H_;                   // (d + n) x m
+  MatrixView<T> stack_H_scored_;
+};
+
+}  // namespace widehead
