@@ -1,5 +1,6 @@
-/// widehead bench step: what one training step costs. Verifies, then times: medians of warm steps,
-/// the heads taking turns, so that ratios hold on a shared machine.
+/// widehead bench step: what one training step costs, all upkeep included. Verifies, then times: the
+/// heads take turns, so that ratios hold on a shared machine; a turn's mean is a sample, and the
+/// median of the samples is the result.
 
 #include <fmt/format.h>
 
@@ -31,8 +32,11 @@ struct Settings {
   std::vector<Size> nonzeros = {1};
   std::vector<double> upkeep_lambdas;
   std::int64_t upkeep_steps = 2000;
-  double lambda = 1e-3;
+  std::vector<double> lambdas = {0.03};
   int rounds = 9;
+  double turn = 0.2;
+  double warm_up = 0.5;
+  std::int64_t turn_steps = 1000;
   int threads = 0;
   Precision precision = Precision::f32;
   bool json = false;
@@ -47,29 +51,33 @@ struct Shape {
   Size outputs, dim, batch, nonzeros;
 };
 
-/// Minibatches made ahead of time and used in turn, each with the η that gives λ₁.
+/// Minibatches for a benchmark: hidden vectors made ahead of time and used in turn, each with the η
+/// that gives λ₁, and fresh targets for every step, so that rows are met as in training.
 template <class T>
-class Pool {
+class Feed {
  public:
-  Pool(const SyntheticOptions& data, double lambda) {
-    constexpr std::uint64_t batches = 32;
-    const SyntheticStream<T> stream(data);
+  Feed(const SyntheticOptions& data, double lambda) : stream_(data) {
+    constexpr std::uint64_t batches = 16;
     for (std::uint64_t t = 0; t < batches; ++t) {
-      batches_.push_back(stream.batch(t));
+      batches_.push_back(stream_.batch(t));
       etas_.push_back(lambda / (2 * spectral_norm_squared<T>(batches_.back().H)));
     }
   }
-  /// Takes the next step of a layer; returns its seconds.
-  double step(OutputLayer<T>& layer, std::size_t t, MatrixView<T> grad_H) const {
-    const auto& batch = batches_[t % batches_.size()];
+  /// Takes the next step of a layer; returns the seconds of the step alone.
+  double step(OutputLayer<T>& layer, MatrixView<T> grad_H) {
+    auto& batch = batches_[t_ % batches_.size()];
+    stream_.redraw_targets(t_, batch);
+    const auto targets = batch.targets();
     const auto start = Clock::now();
-    layer.step(batch.H, batch.targets(), etas_[t % batches_.size()], grad_H);
+    layer.step(batch.H, targets, etas_[t_++ % batches_.size()], grad_H);
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
  private:
+  SyntheticStream<T> stream_;
   std::vector<Batch<T>> batches_;
   std::vector<double> etas_;
+  std::uint64_t t_ = 0;
 };
 
 double quantile(std::vector<double> values, double fraction) {
@@ -118,13 +126,13 @@ HeadOptions head_options(const Settings& settings, const Shape& shape, const std
 /// The heads must be right before they are timed: a few steps beside the dense float64 layer, with
 /// the shape of the benchmark but an affordable D.
 template <class T>
-VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head) {
+VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, double lambda) {
   constexpr Size affordable_outputs = 2000;
   VerifyOptions options;
   options.head = head_options(settings, {std::min(shape.outputs, affordable_outputs), shape.dim, shape.batch, shape.nonzeros},
                               head, Stabilize::never);
   options.data = data_of(settings, shape);
-  options.lambda = settings.lambda;
+  options.lambda = lambda;
   options.steps = 20;
   options.threads = settings.threads;
   const auto report = verify<T>(options);
@@ -177,6 +185,14 @@ Json describe(const Settings& settings, const Shape& shape, const std::string& h
           {"threads", threads},     {"device", device}};
 }
 
+template <class T>
+double counter(const OutputLayer<T>& layer, std::string_view wanted) {
+  for (const auto& [name, value] : layer.counters()) {
+    if (name == wanted) return value;
+  }
+  return 0;
+}
+
 /// The cost of a step with Algorithm 3 switched on, in the long run: the mean over the second half
 /// of a run, every check and fix included.
 template <class T>
@@ -185,17 +201,12 @@ void bench_upkeep(const Settings& settings, const Shape& shape, const std::share
   for (const double lambda : settings.upkeep_lambdas) {
     const auto options = head_options(settings, shape, "factored", settings.factored.stabilizer.kind);
     const auto layer = make_head<T>(options, backend);
-    const Pool<T> pool(data_of(settings, shape), lambda);
+    Feed<T> feed(data_of(settings, shape), lambda);
     Matrix<T> grad_H(shape.dim, shape.batch);
     auto line = describe(settings, shape, "factored", backend->device(), backend->threads());
     line["stabilizer"] = name_of(options.factored.stabilizer.kind, stabilize_names());
     line["lambda"] = lambda;
-    const auto figure = [&](const char* wanted) {
-      for (const auto& [name, value] : layer->counters()) {
-        if (name == wanted) return value;
-      }
-      return 0.0;
-    };
+    const auto figure = [&](const char* name) { return counter(*layer, name); };
     std::int64_t t = 0;
     try {
       double seconds = 0, fixes_before = 0, upkeep_before = 0;
@@ -206,7 +217,7 @@ void bench_upkeep(const Settings& settings, const Shape& shape, const std::share
           fixes_before = figure("fixes");
           upkeep_before = figure("stabilizer_seconds");
         }
-        seconds += pool.step(*layer, static_cast<std::size_t>(t), grad_H);
+        seconds += feed.step(*layer, grad_H);
       }
       const auto steps = static_cast<double>(settings.upkeep_steps - half);
       const double ms = seconds / steps * 1e3;
@@ -224,34 +235,42 @@ void bench_upkeep(const Settings& settings, const Shape& shape, const std::share
   }
 }
 
+/// The factored head without its stabilizer survives small rates only; its time does not depend on them.
+double safe_lambda(const std::string& head, double lambda) { return head == "factored" ? std::min(lambda, 1e-3) : lambda; }
+
 template <class T>
-void bench_shape(const Settings& settings, const Shape& shape, Printer& printer) {
+void bench_shape(const Settings& settings, const Shape& shape, double lambda, Printer& printer) {
   struct Contestant {
     std::string head;
-    std::unique_ptr<OutputLayer<T>> layer;
+    double lambda;
     VerifyReport exactness;
-    std::vector<double> seconds, gemm_seconds;
-    std::size_t steps = 0;
-  };
-  constexpr double slice_seconds = 0.1;  // a head's turn lasts at least a step, and about this long
-  constexpr int max_steps_a_turn = 100;
-  const auto backend = make_cpu_backend<T>(settings.threads);
-  const Pool<T> pool(data_of(settings, shape), settings.lambda);
-  Matrix<T> grad_H(shape.dim, shape.batch);
+    std::unique_ptr<OutputLayer<T>> layer;
+    Feed<T> feed;
+    std::vector<double> seconds = {}, gemm_seconds = {};  // per step, one of each a turn
+    double windows_before = 0;
 
+    double take_turn(double seconds_at_least, std::int64_t steps_at_most, MatrixView<T> grad_H) {
+      double turn = 0;
+      std::int64_t steps = 0;
+      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps) turn += feed.step(*layer, grad_H);
+      return turn / static_cast<double>(steps);
+    }
+    double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
+  };
+  const auto backend = make_cpu_backend<T>(settings.threads);
+  Matrix<T> grad_H(shape.dim, shape.batch);
   std::vector<Contestant> contestants;
   for (const auto& head : settings.heads) {
-    auto exactness = require_exact<T>(settings, shape, head);
-    contestants.push_back({head, make_head<T>(head_options(settings, shape, head, Stabilize::never), backend), std::move(exactness), {}, {}, 0});
-    for (int warm_up = 0; warm_up < 2; ++warm_up) pool.step(*contestants.back().layer, contestants.back().steps++, grad_H);
+    const double head_lambda = safe_lambda(head, lambda);
+    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda),
+                           make_head<T>(head_options(settings, shape, head, Stabilize::never), backend),
+                           Feed<T>(data_of(settings, shape), head_lambda)});
+    contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
+    contestants.back().windows_before = contestants.back().windows();
   }
   for (int round = 0; round < settings.rounds; ++round) {
     for (auto& contestant : contestants) {
-      double turn = 0;
-      for (int i = 0; i == 0 || (turn < slice_seconds && i < max_steps_a_turn); ++i) {
-        contestant.seconds.push_back(pool.step(*contestant.layer, contestant.steps++, grad_H));
-        turn += contestant.seconds.back();
-      }
+      contestant.seconds.push_back(contestant.take_turn(settings.turn, settings.turn_steps, grad_H));
       contestant.gemm_seconds.push_back(bare_gemm_seconds(*backend, contestant.layer->step_products(shape.batch)));
     }
   }
@@ -270,8 +289,13 @@ void bench_shape(const Settings& settings, const Shape& shape, Printer& printer)
     line["gemm_gflops"] = flops / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
     line["ms_p10"] = quantile(contestant.seconds, 0.1) * 1e3;
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;
-    line["samples"] = contestant.seconds.size();
+    line["turns"] = contestant.seconds.size();
+    line["lambda"] = contestant.lambda;
     line["rel_W"] = contestant.exactness.rel_W;
+    if (contestant.head == "windowed") {
+      line["windows"] = contestant.windows() - contestant.windows_before;
+      for (const auto& [name, value] : contestant.layer->counters()) line["counters"][name] = value;
+    }
     printer.print(line);
   }
   if (std::find(settings.heads.begin(), settings.heads.end(), "factored") != settings.heads.end()) {
@@ -285,11 +309,13 @@ int run(const Settings& settings) {
     for (const Size batch : settings.batches) {
       for (const Size nonzeros : settings.nonzeros) {
         for (const Size outputs : settings.outputs) {
-          const Shape shape{outputs, dim, batch, nonzeros};
-          if (settings.precision == Precision::f32) {
-            bench_shape<float>(settings, shape, printer);
-          } else {
-            bench_shape<double>(settings, shape, printer);
+          for (const double lambda : settings.lambdas) {
+            const Shape shape{outputs, dim, batch, nonzeros};
+            if (settings.precision == Precision::f32) {
+              bench_shape<float>(settings, shape, lambda, printer);
+            } else {
+              bench_shape<double>(settings, shape, lambda, printer);
+            }
           }
         }
       }
@@ -317,7 +343,14 @@ void add_bench(CLI::App& app, Action& action) {
   add_list("--dim", settings->dims, "d, a list", 1);
   add_list("--batch", settings->batches, "m, a list", 1);
   add_list("--nonzeros", settings->nonzeros, "K, a list", 0);
-  command->add_option("--lambda", settings->lambda, "λ₁ = 2η‖H‖₂² of the timed steps")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂² of the timed steps, a list")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--warm-up", settings->warm_up, "seconds before the first turn")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--rounds", settings->rounds, "turns that each head takes")->check(CLI::Range(1, 10000))->capture_default_str();
   command
       ->add_option("--upkeep-lambdas", settings->upkeep_lambdas,

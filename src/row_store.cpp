@@ -38,6 +38,7 @@ MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
     data_ = nullptr;
     throw std::bad_alloc();
   }
+  madvise(data_, bytes, MADV_NOHUGEPAGE);  // touched here and there: a huge page for each row would fill the memory
 }
 
 MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {

@@ -28,7 +28,7 @@ template <class T>
 bool invert_afresh(Backend<T>& backend, ConstView<T> U, Matrix<T>& scratch, MatrixView<T> U_inv_T) {
   const auto inverse = scratch.scratch(U.rows, U.cols);
   backend.transpose(U, inverse);
-  if (!(backend.invert(inverse) > T(0)) || backend.find_non_finite(inverse) >= 0) return false;
+  if (!backend.invert(inverse) || backend.find_non_finite(inverse) >= 0) return false;
   backend.copy(inverse, U_inv_T);
   return true;
 }

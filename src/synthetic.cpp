@@ -61,9 +61,11 @@ Index SyntheticStream<T>::draw_target(std::uint64_t example, Size k) const {
 }
 
 template <class T>
-Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
-  const Size d = options_.dim, m = options_.batch, K = options_.nonzeros;
-  Batch<T> batch{options_.outputs, Matrix<T>(d, m), {0}, {}, {}};
+void SyntheticStream<T>::redraw_targets(std::uint64_t t, Batch<T>& batch) const {
+  const Size m = options_.batch, K = options_.nonzeros;
+  batch.offsets.assign(1, 0);
+  batch.indices.clear();
+  batch.values.clear();
   for (Size j = 0; j < m; ++j) {
     const std::uint64_t example = t * static_cast<std::uint64_t>(m) + static_cast<std::uint64_t>(j);
     for (Size k = 0; k < K; ++k) {
@@ -72,12 +74,28 @@ Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
       batch.values.push_back(static_cast<T>(static_cast<float>(value)));
     }
     batch.offsets.push_back(static_cast<std::int64_t>(batch.indices.size()));
+  }
+}
+
+template <class T>
+Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
+  const Size d = options_.dim, m = options_.batch;
+  Batch<T> batch{options_.outputs, Matrix<T>(d, m), {}, {}, {}};
+  redraw_targets(t, batch);
+  for (Size j = 0; j < m; ++j) {
+    const std::uint64_t example = t * static_cast<std::uint64_t>(m) + static_cast<std::uint64_t>(j);
     // Half of the pre-activation's scale is a direction that belongs to the first target.
-    const std::uint64_t meaning = K > 0 ? static_cast<std::uint64_t>(batch.indices[batch.indices.size() - static_cast<std::size_t>(K)]) : 0;
-    for (Size i = 0; i < d; ++i) {
+    const auto first = static_cast<std::size_t>(batch.offsets[static_cast<std::size_t>(j)]);
+    const std::uint64_t meaning = first < batch.indices.size() ? static_cast<std::uint64_t>(batch.indices[first]) : 0;
+    for (Size i = 0; i < d; i += 2) {
       const auto unit = static_cast<std::uint32_t>(i);
-      const double x = 0.5 * random_meaning_.normal(meaning, unit).first + std::sqrt(0.75) * random_hidden_.normal(example, unit).first;
-      batch.H(i, j) = static_cast<T>(static_cast<float>(apply(options_.activation, x)));
+      const auto mean = random_meaning_.normal(meaning, unit), noise = random_hidden_.normal(example, unit);
+      const auto set = [&](Size k, double g, double e) {
+        const double x = 0.5 * g + std::sqrt(0.75) * e;
+        batch.H(k, j) = static_cast<T>(static_cast<float>(apply(options_.activation, x)));
+      };
+      set(i, mean.first, noise.first);
+      if (i + 1 < d) set(i + 1, mean.second, noise.second);
     }
   }
   return batch;

@@ -19,15 +19,13 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
       store_(store),
       zero_(zero),
       options_(options),
-      stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)),
-      panel_columns_{0} {
+      stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)) {
   if (options.panel_rank < 0) {
     throw std::invalid_argument(fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
   }
   if (options.radix < 2) throw std::invalid_argument(fmt::format("timeline: radix = {}, but it must be at least 2", options.radix));
   if (options_.panel_rank == 0) options_.panel_rank = std::max<Size>(1, store.dim() / 4);
-  A_ = Matrix<T>(store.dim(), options_.panel_rank);
-  B_ = Matrix<T>(store.dim(), options_.panel_rank);
+  panel_ = std::move(take_block().panel);
 }
 
 // ── reading and writing rows ────────────────────────────────────────────────────────────────────
@@ -61,15 +59,14 @@ void Timeline<T>::gather(std::span<const Index> rows, MatrixView<T> Z) {
   }
 }
 
-/// The row is expressed at `epoch`: where the panel starts, or inside it and then due to move when it
-/// closes. Lists are not searched for a row that leaves: who reads them compares epochs.
+/// The row is expressed at `epoch` of the open panel from now on.
 template <class T>
 void Timeline<T>::stamp(Index row, Epoch epoch) {
   if (stamps()[row] == epoch + 1) return;
-  if (epoch == panel_start_) {
-    start_rows_.push_back(row);
-  } else if (stamps()[row] == untouched || epoch_of(row) <= panel_start_) {
-    panel_rows_.push_back(row);
+  if (epoch == panel_.start) {
+    panel_.start_rows.push_back(row);
+  } else if (stamps()[row] == untouched || epoch_of(row) <= panel_.start) {
+    panel_.inner_rows.push_back(row);
   }
   stamps()[row] = epoch + 1;
 }
@@ -78,10 +75,9 @@ template <class T>
 void Timeline<T>::catch_up(std::span<const Index> rows, ConstView<T> Z) {
   for (std::size_t k = 0; k < rows.size(); ++k) {
     if (stamps()[rows[k]] == now_ + 1) continue;
-    if (!is_zero(rows[k])) {
-      store_.scatter(rows.subspan(k, 1), Z.columns(static_cast<Size>(k), 1));
-      ++account_.rows_caught_up;
-    }
+    if (!is_zero(rows[k])) ++account_.rows_caught_up;
+    // A row met for the first time is written too, zero as it is: its page then arrives by one fault, not two.
+    store_.scatter(rows.subspan(k, 1), Z.columns(static_cast<Size>(k), 1));
     stamp(rows[k], now_);
   }
 }
@@ -103,45 +99,59 @@ void Timeline<T>::multiply(ConstView<T> F, MatrixView<T> Z) {
   account_.products += GemmShape{Op::none, Op::none, Z.rows, Z.cols, Z.rows}.flops();
 }
 
-/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: through
-/// the blocks, each of which multiplies all columns that are older than it, then through the panel.
+/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each
+/// block takes those that are older than it, and by its panel those that begin inside it, to its end.
 template <class T>
 void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
+  const auto count_before = [&](Size from, Epoch end) {
+    while (from < Z.cols && epochs[static_cast<std::size_t>(from)] < end) ++from;
+    return from;
+  };
   Size active = 0;
-  for (const auto& block : blocks_) {
-    while (active < Z.cols && epochs[static_cast<std::size_t>(active)] <= block.start) ++active;
+  for (std::size_t k = 0; k < blocks_.size(); ++k) {
+    const Block& block = blocks_[k];
+    const Epoch end = k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start;
+    active = count_before(active, block.start() + 1);
     if (active > 0) multiply(block.F, Z.columns(0, active));
+    const Size inside = count_before(active, end) - active;
+    if (inside > 0) apply(block.panel, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, inside));
+    active += inside;
   }
-  apply_panel(epochs, Z);
+  apply(panel_, epochs, Z);
 }
 
 /// z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z), `first` by the epoch of each column.
 template <class T>
-void Timeline<T>::apply_panel(std::span<const Epoch> epochs, MatrixView<T> Z) {
-  if (rank_ == 0) return;
-  const auto projections = projections_.scratch(rank_, Z.cols);
-  backend_.gemm(Op::transpose, Op::none, T(1), A_.view().columns(0, rank_), Z, T(0), projections);
+void Timeline<T>::apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z) {
+  if (panel.rank == 0) return;
+  const auto projections = projections_.scratch(panel.rank, Z.cols);
+  backend_.gemm(Op::transpose, Op::none, T(1), panel.A.view().columns(0, panel.rank), Z, T(0), projections);
   for (Size k = 0; k < Z.cols; ++k) {
-    const Epoch epoch = std::max(epochs[static_cast<std::size_t>(k)], panel_start_);
-    std::fill_n(projections.column(k), first_panel_column(epoch), T(0));
+    const Epoch epoch = std::max(epochs[static_cast<std::size_t>(k)], panel.start);
+    std::fill_n(projections.column(k), panel.columns[epoch - panel.start], T(0));
   }
-  backend_.gemm(Op::none, Op::none, T(1), B_.view().columns(0, rank_), projections, T(1), Z);
-  account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, rank_}.flops();
+  backend_.gemm(Op::none, Op::none, T(1), panel.B.view().columns(0, panel.rank), projections, T(1), Z);
+  account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, panel.rank}.flops();
 }
 
-/// Moves rows to the present epoch: gathers them in groups, express(epochs, Z), stores them.
+/// Moves those of the candidates that are expressed at an epoch in [first, last) to the present one
+/// and lists them there: gathers them in groups, express(epochs, Z), stores them.
 template <class T>
 template <class Express>
-void Timeline<T>::move_rows(std::span<const Index> rows, const Express& express) {
-  for (std::size_t first = 0; first < rows.size(); first += rows_at_once) {
-    const auto group = rows.subspan(first, std::min(rows_at_once, rows.size() - first));
+void Timeline<T>::move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express) {
+  moving_rows_.clear();
+  for (const Index row : candidates) {
+    if (epoch_of(row) >= first && epoch_of(row) < last) moving_rows_.push_back(row);
+  }
+  const std::span<const Index> rows = moving_rows_;
+  for (std::size_t start = 0; start < rows.size(); start += rows_at_once) {
+    const auto group = rows.subspan(start, std::min(rows_at_once, rows.size() - start));
     const auto Z = Z_stale_.scratch(store_.dim(), static_cast<Size>(group.size()));
     store_.gather(group, Z);
     stale_epochs_.clear();
     for (const Index row : group) stale_epochs_.push_back(epoch_of(row));
     express(std::span<const Epoch>(stale_epochs_), Z);
-    store_.scatter(group, Z);
-    for (const Index row : group) stamps()[row] = now_ + 1;
+    store(group, Z);
     account_.rows_moved += static_cast<std::int64_t>(group.size());
   }
 }
@@ -156,24 +166,24 @@ void Timeline<T>::store_ahead(std::span<const Index> rows, ConstView<T> Z) {
 
 template <class T>
 void Timeline<T>::make_room(Size r) {
-  if (rank_ + r > options_.panel_rank) close_panel(nullptr);
+  if (panel_.rank + r > options_.panel_rank) close_panel(nullptr);
 }
 
 template <class T>
 void Timeline<T>::advance(ConstView<T> a, ConstView<T> b) {
-  const Size r = a.cols;
-  if (rank_ > 0) {  // the panel's β are carried forward: B ← (I + b aᵀ) B
-    const auto B = B_.view().columns(0, rank_);
-    const auto aTB = projections_.scratch(r, rank_);
+  const Size r = a.cols, rank = panel_.rank;
+  if (rank > 0) {  // the panel's β are carried forward: B ← (I + b aᵀ) B
+    const auto B = panel_.B.view().columns(0, rank);
+    const auto aTB = projections_.scratch(r, rank);
     backend_.gemm(Op::transpose, Op::none, T(1), a, B, T(0), aTB);
     backend_.gemm(Op::none, Op::none, T(1), b, aTB, T(1), B);
-    account_.products += 2 * GemmShape{Op::none, Op::none, a.rows, rank_, r}.flops();
+    account_.products += 2 * GemmShape{Op::none, Op::none, a.rows, rank, r}.flops();
   }
-  backend_.copy(a, A_.view().columns(rank_, r));
-  backend_.copy(b, B_.view().columns(rank_, r));
-  rank_ += r;
+  backend_.copy(a, panel_.A.view().columns(rank, r));
+  backend_.copy(b, panel_.B.view().columns(rank, r));
+  panel_.rank += r;
   ++now_;
-  panel_columns_.push_back(rank_);
+  panel_.columns.push_back(panel_.rank);
   account_.low_rank += r;
 }
 
@@ -182,111 +192,117 @@ void Timeline<T>::advance_dense(ConstView<T> F) {
   close_panel(&F);
 }
 
-/// The panel, followed by F where given, becomes a block; all rows touched meanwhile move to its end,
-/// which is where the next panel starts.
+/// G ← F G.
 template <class T>
-void Timeline<T>::close_panel(const MatrixView<const T>* F) {
-  const Size d = store_.dim();
-  if (F != nullptr) ++now_;
-  moving_rows_.clear();
-  for (const Index row : panel_rows_) {
-    if (epoch_of(row) != now_) moving_rows_.push_back(row);
-  }
-  move_rows(moving_rows_, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
-    apply_panel(epochs, Z);
-    if (F != nullptr) multiply(*F, Z);
-  });
-
-  if (now_ != panel_start_) {
-    Block block = take_block();
-    block.start = panel_start_;
-    block.level = 0;
-    std::swap(block.rows, start_rows_);
-    // I + B Aᵀ, then F
-    const auto panel = product_.scratch(d, d);
-    for (Size j = 0; j < d; ++j) {
-      std::fill_n(panel.column(j), d, T(0));
-      panel(j, j) = T(1);
-    }
-    if (rank_ > 0) {
-      backend_.gemm(Op::none, Op::transpose, T(1), B_.view().columns(0, rank_), A_.view().columns(0, rank_), T(1), panel);
-      account_.products += GemmShape{Op::none, Op::transpose, d, d, rank_}.flops();
-    }
-    if (F == nullptr) {
-      backend_.copy(panel, block.F);
-    } else if (rank_ == 0) {
-      backend_.copy(*F, block.F);
-    } else {
-      backend_.gemm(Op::none, Op::none, T(1), *F, panel, T(0), block.F);
-      account_.products += GemmShape{Op::none, Op::none, d, d, d}.flops();
-    }
-    blocks_.push_back(std::move(block));
-    ++account_.blocks;
-    std::swap(start_rows_, panel_rows_);
-    panel_rows_.clear();
-    panel_start_ = now_;
-    panel_columns_.assign(1, 0);
-    rank_ = 0;
-    merge_blocks();
-  }
+void Timeline<T>::append_product(ConstView<T> F, MatrixView<T> G) {
+  const auto product = product_.scratch(G.rows, G.cols);
+  backend_.gemm(Op::none, Op::none, T(1), F, G, T(0), product);
+  backend_.copy(product, G);
+  account_.products += GemmShape{Op::none, Op::none, G.rows, G.cols, G.rows}.flops();
 }
 
-/// The last `radix` blocks, while they are of one level, become one block of the next. What began at
-/// the first of them still does; rows at the starts of the others move to the end, which is now.
+/// The open panel, followed by F where given, becomes a block, and a new panel opens at its end.
+template <class T>
+void Timeline<T>::close_panel(const MatrixView<const T>* F) {
+  if (F == nullptr && panel_.rank == 0) return;
+  const Size rank = panel_.rank;
+  Block block = take_block();
+  set_identity<T>(block.F);
+  if (rank > 0) {  // I + B Aᵀ
+    backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank), T(1), block.F);
+    account_.products += GemmShape{Op::none, Op::transpose, store_.dim(), store_.dim(), rank}.flops();
+  }
+  std::swap(block.panel, panel_);
+  const Epoch before = now_;
+  if (F != nullptr) {
+    if (rank > 0) {
+      append_product(*F, block.F);
+    } else {
+      backend_.copy(*F, block.F);
+    }
+    ++now_;
+  }
+  panel_.start = now_;
+  // Rows already expressed where the new panel starts are its first; after a flip the others inside
+  // the old one move there now, as its panel does not lead past F.
+  for (const Index row : block.panel.inner_rows) {
+    if (epoch_of(row) == now_) panel_.start_rows.push_back(row);
+  }
+  if (F != nullptr) {
+    move_rows(block.panel.inner_rows, block.start() + 1, before + 1, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
+      apply(block.panel, epochs, Z);
+      multiply(*F, Z);
+    });
+    block.panel.inner_rows.clear();
+    block.panel.rank = 0;
+  }
+  blocks_.push_back(std::move(block));
+  ++account_.blocks;
+  merge_blocks();
+}
+
+/// The last `radix` blocks, while they are of one level, become one block of the next. Rows at the
+/// start of the first of them stay; those inside them, or at the starts of the others, move to now.
 template <class T>
 void Timeline<T>::merge_blocks() {
-  const Size d = store_.dim();
   const auto radix = static_cast<std::size_t>(options_.radix);
   while (blocks_.size() >= radix && blocks_[blocks_.size() - radix].level == blocks_.back().level) {
-    // From the newest back: suffix = F_r … F_i
-    Block suffix = std::move(blocks_.back());
-    blocks_.pop_back();
-    for (std::size_t i = radix - 1;; --i) {
-      moving_rows_.clear();
-      for (const Index row : suffix.rows) {
-        if (epoch_of(row) == suffix.start) moving_rows_.push_back(row);
-      }
-      if (i == 0) break;
-      move_rows(moving_rows_, [&](std::span<const Epoch>, MatrixView<T> Z) { multiply(suffix.F, Z); });
-      start_rows_.insert(start_rows_.end(), moving_rows_.begin(), moving_rows_.end());
-      Block& earlier = blocks_.back();
-      const auto product = product_.scratch(d, d);
-      backend_.gemm(Op::none, Op::none, T(1), suffix.F, earlier.F, T(0), product);
-      backend_.copy(product, suffix.F);
-      account_.products += GemmShape{Op::none, Op::none, d, d, d}.flops();
-      std::swap(suffix.rows, earlier.rows);
-      suffix.start = earlier.start;
-      spare_blocks_.push_back(std::move(earlier));
-      blocks_.pop_back();
+    const std::size_t first = blocks_.size() - radix;
+    Block merged = take_block();
+    Epoch end = panel_.start;
+    for (std::size_t i = blocks_.size() - 1;; --i) {  // merged.F leads from the end of block i to now
+      Block& block = blocks_[i];
+      const bool newest = end == panel_.start;
+      move_rows(block.panel.inner_rows, block.start() + 1, end, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
+        apply(block.panel, epochs, Z);
+        if (!newest) multiply(merged.F, Z);
+      });
+      if (!newest) append_product(merged.F, block.F);
+      std::swap(merged.F, block.F);
+      if (i == first) break;
+      move_rows(block.panel.start_rows, block.start(), block.start() + 1,
+                [&](std::span<const Epoch>, MatrixView<T> Z) { multiply(merged.F, Z); });
+      end = block.start();
     }
-    std::swap(suffix.rows, moving_rows_);  // those still there
-    ++suffix.level;
-    blocks_.push_back(std::move(suffix));
+    Block& oldest = blocks_[first];
+    merged.level = oldest.level + 1;
+    merged.panel.start = oldest.start();
+    for (const Index row : oldest.panel.start_rows) {
+      if (epoch_of(row) == oldest.start()) merged.panel.start_rows.push_back(row);
+    }
+    for (std::size_t i = first; i < first + radix; ++i) spare_blocks_.push_back(std::move(blocks_[i]));
+    blocks_.resize(first);
+    blocks_.push_back(std::move(merged));
     ++account_.merges;
   }
 }
 
+/// An empty block, from memory used before where there is any.
 template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
-  Block block;
   if (spare_blocks_.empty()) {
-    block.F = Matrix<T>(store_.dim(), store_.dim());
-  } else {
-    block = std::move(spare_blocks_.back());
-    spare_blocks_.pop_back();
-    block.rows.clear();
+    const Size d = store_.dim(), rank = options_.panel_rank;
+    return {0, Matrix<T>(d, d), {0, 0, Matrix<T>(d, rank), Matrix<T>(d, rank), {0}, {}, {}}};
   }
+  Block block = std::move(spare_blocks_.back());
+  spare_blocks_.pop_back();
+  block.level = 0;
+  block.panel.rank = 0;
+  block.panel.columns.assign(1, 0);
+  block.panel.start_rows.clear();
+  block.panel.inner_rows.clear();
   return block;
 }
 
 template <class T>
 std::size_t Timeline<T>::bytes() const {
-  std::size_t bytes = stamps_.size() + 2 * static_cast<std::size_t>(A_.size()) * sizeof(T);
-  bytes += (start_rows_.capacity() + panel_rows_.capacity()) * sizeof(Index);
+  const auto bytes_of = [](const Panel& panel) {
+    return static_cast<std::size_t>(panel.A.size() + panel.B.size()) * sizeof(T) +
+           (panel.start_rows.capacity() + panel.inner_rows.capacity()) * sizeof(Index);
+  };
+  std::size_t bytes = stamps_.size() + bytes_of(panel_);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
-    for (const auto& block : *blocks) {
-      bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + block.rows.capacity() * sizeof(Index);
-    }
+    for (const auto& block : *blocks) bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + bytes_of(block.panel);
   }
   return bytes;
 }

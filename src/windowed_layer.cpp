@@ -10,7 +10,6 @@
 
 #include "widehead/errors.h"
 #include "widehead/random.h"
-#include "widehead/stabilizer.h"
 #include "widehead/synthetic.h"
 
 namespace widehead {
@@ -65,7 +64,14 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
     this->gram_of_rows(store_.view(), Q());
   }
   probes_ = Matrix<T>(d, windowed_.probes);
-  const Random random(options.seed, probe_stream);
+  ritz_vectors_ = Matrix<T>(windowed_.probes, windowed_.probes);
+  squared_sigma_.resize(static_cast<std::size_t>(windowed_.probes));
+  start_probes();
+}
+
+template <class T>
+void WindowedLayer<T>::start_probes() {
+  const Random random(this->options().seed, probe_stream);
   for (Size i = 0; i < probes_.size(); ++i) {
     probes_.data()[i] = static_cast<T>(random.normal(static_cast<std::uint64_t>(i), 0).first);
   }
@@ -194,8 +200,8 @@ void WindowedLayer<T>::close_window() {
   const Size d = this->dim();
   const auto LU = LU_.scratch(d, d);
   this->backend().copy(U_T(), LU);
-  const T rcond = this->backend().lu_factorize(LU, pivots_);
-  if (static_cast<double>(rcond) * windowed_.absorb_limit >= 1) {
+  const bool regular = this->backend().lu_factorize(LU, pivots_);
+  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1) {
     absorb();
   } else {
     flip();
@@ -204,21 +210,25 @@ void WindowedLayer<T>::close_window() {
   account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// V ← V + Y_w (E U⁻¹), by the LU factors of Uᵀ: (E U⁻¹)ᵀ = U⁻ᵀEᵀ replaces Eᵀ, which is not needed
-/// any more. Rows of the window go through the deflation at once, being at hand.
+/// V ← V + Y_w (E U⁻¹), by the LU factors of Uᵀ: (E U⁻¹)ᵀ = U⁻ᵀEᵀ. Rows of the window go through the
+/// deflation at once, being at hand.
 template <class T>
 void WindowedLayer<T>::absorb() {
   auto& backend = this->backend();
   const Size d = this->dim();
-  const auto X = E_T();
-  backend.lu_solve(Op::none, LU_, pivots_, X);
+  // U⁻ᵀ goes to the sums of E's rows by output, or to E's rows, whichever are fewer.
+  const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
+  if (!by_output) backend.lu_solve(Op::none, LU_, pivots_, E_T());
   const Size r = deflate();
   const auto a = a_.scratch(d, std::max<Size>(r, 1)), b = b_.scratch(d, std::max<Size>(r, 1));
   if (r > 0) timeline_.make_room(r);
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
     const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
     timeline_.gather(rows, Z);
-    if (MatrixView<T> sums; sum_window(X, rows, sums)) backend.add(T(1), Z, T(1), sums, Z);
+    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) {
+      if (by_output) backend.lu_solve(Op::none, LU_, pivots_, sums);
+      backend.add(T(1), Z, T(1), sums, Z);
+    }
     if (r > 0) {  // z ← (I + b aᵀ) z
       const auto projections = R_.scratch(r, Z.cols);
       backend.gemm(Op::transpose, Op::none, T(1), a, Z, T(0), projections);
@@ -249,33 +259,43 @@ void WindowedLayer<T>::flip() {
   ++account_.flips;
 }
 
+/// The smallest singular value of U, from above: the probes X follow the directions in which U is
+/// smallest by a step of inverse iteration, with the LU at hand, from where the last window left them.
+template <class T>
+double WindowedLayer<T>::smallest_singular_value() {
+  auto& backend = this->backend();
+  const Size d = this->dim(), p = probes_.cols();
+  backend.lu_solve(Op::transpose, LU_, pivots_, probes_);  // X ← orth((U Uᵀ)⁻¹ X)
+  backend.lu_solve(Op::none, LU_, pivots_, probes_);
+  if (backend.find_non_finite(probes_) >= 0) {  // U is as good as singular
+    start_probes();
+    return 0;
+  }
+  backend.qr(probes_, {});
+  const auto images = probe_images_.scratch(d, p), ritz = ritz_.scratch(p, p);
+  backend.gemm(Op::none, Op::none, T(1), U_T(), probes_, T(0), images);
+  backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0), ritz);  // its eigenvalues: the squares of Ritz values
+  backend.svd(ritz, squared_sigma_, ritz_vectors_);
+  return std::sqrt(static_cast<double>(squared_sigma_.back()));
+}
+
 /// Takes the r directions in which U has shrunk most out of it, W = V U = (V R) U′ unchanged: with U_s
 /// (d x r) an orthonormal basis of them among the left singular vectors, and QR U_sᵀU = B Q̃,
 ///   U′ = U + U_s (Q̃ − U_sᵀU),   R = I + U_s (B − I) U_sᵀ.
 /// Any orthonormal U_s keeps W; that it is nearly the right subspace only matters to the condition of
-/// U′, so an inverse iteration from the last window's directions, with the LU at hand, is enough.
+/// U′, so the probes are good enough.
 /// Leaves a = U_s and b = U_s (B − I)ᵀ, the transition z ← (I + b aᵀ) z of the columns of Vᵀ.
 template <class T>
 Size WindowedLayer<T>::deflate() {
   auto& backend = this->backend();
   const Size d = this->dim(), p = probes_.cols();
-  // X ← orth((U Uᵀ)⁻¹ X)
-  backend.lu_solve(Op::transpose, LU_, pivots_, probes_);
-  backend.lu_solve(Op::none, LU_, pivots_, probes_);
-  backend.qr(probes_, {});
-  // Ritz values: the eigenvalues σ² of XᵀU UᵀX
-  const auto images = probe_images_.scratch(d, p);
-  const auto ritz = ritz_.scratch(p, p), vectors = ritz_vectors_.scratch(p, p);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), probes_, T(0), images);
-  backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0), ritz);
-  sigma_.resize(static_cast<std::size_t>(p));
-  backend.svd(ritz, sigma_, vectors);
   const double limit = windowed_.deflate_below * windowed_.deflate_below;
-  const auto r = static_cast<Size>(std::count_if(sigma_.begin(), sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
+  const auto r = static_cast<Size>(std::count_if(squared_sigma_.begin(), squared_sigma_.end(),
+                                                 [&](T s) { return static_cast<double>(s) < limit; }));
   if (r == 0) return 0;
 
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);
-  backend.gemm(Op::none, Op::none, T(1), probes_, vectors.columns(p - r, r), T(0), a);  // U_s
+  backend.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
   backend.qr(a, {});                                                                   // orthonormal to rounding
   backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);                         // UᵀU_s = Q̃ᵀBᵀ
   backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), U_T());                   // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …

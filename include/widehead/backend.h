@@ -55,17 +55,18 @@ class Backend {
   /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
   virtual Size find_non_finite(ConstView<T> A) = 0;
 
-  // ── factorisations: each returns a reciprocal condition number, 0 when exactly singular ───────
+  // ── factorisations ────────────────────────────────────────────────────────────────────────────
   /// X ← X (sI + G)⁻¹; G (m x m) is destroyed. The condition is taken at the scale |s| + ‖G‖₁, so
-  /// that a sum which cancels to rounding noise counts as singular (also for m = 1). When it is
-  /// below `limit`, X is left as it was.
+  /// that a sum which cancels to rounding noise counts as singular (also for m = 1). Returns its
+  /// reciprocal; when that is below `limit`, X is left as it was.
   virtual T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) = 0;
-  /// A ← its LU factors, in place, with the row exchanges in pivots (A.rows of them).
-  virtual T lu_factorize(MatrixView<T> A, std::span<int> pivots) = 0;
+  /// A ← its LU factors, in place, with the row exchanges in pivots (A.rows of them). False when A is
+  /// exactly singular, and then there are no factors.
+  virtual bool lu_factorize(MatrixView<T> A, std::span<int> pivots) = 0;
   /// X ← op(A)⁻¹ X from the factors of A.
   virtual void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) = 0;
-  /// A ← A⁻¹, in place.
-  virtual T invert(MatrixView<T> A) = 0;
+  /// A ← A⁻¹, in place. False when A is exactly singular, and then A is lost.
+  virtual bool invert(MatrixView<T> A) = 0;
   /// Singular values of A in decreasing order and, unless `left` is empty, its left singular
   /// vectors as columns; A is destroyed.
   virtual void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) = 0;

@@ -53,6 +53,15 @@ struct MatrixView {
 template <class T>
 using ConstView = MatrixView<const std::type_identity_t<T>>;
 
+/// A ← I.
+template <class T>
+void set_identity(MatrixView<T> A) {
+  for (Size j = 0; j < A.cols; ++j) {
+    std::fill_n(A.column(j), A.rows, T(0));
+    A(j, j) = T(1);
+  }
+}
+
 /// An owning matrix, zero at first, aligned to a cache line. Large ones start as untouched zero
 /// pages, so creating them takes no time and no memory until they are written.
 template <class T>

@@ -1,7 +1,6 @@
 #pragma once
 /// Algorithm 3 of the paper: keeping the singular values of U in a safe range without changing W = V U.
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -78,13 +77,5 @@ class Stabilizer {
 /// U_inv_T ← U⁻ᵀ from scratch, by LU. Returns false, and leaves it alone, when U is singular.
 template <class T>
 bool invert_afresh(Backend<T>& backend, ConstView<T> U, Matrix<T>& scratch, MatrixView<T> U_inv_T);
-
-template <class T>
-void set_identity(MatrixView<T> A) {
-  for (Size j = 0; j < A.cols; ++j) {
-    std::fill_n(A.column(j), A.rows, T(0));
-    A(j, j) = T(1);
-  }
-}
 
 }  // namespace widehead

@@ -43,6 +43,14 @@ struct Batch {
   std::vector<T> values;
 
   SparseBatch<T> targets() const { return {outputs, offsets, indices, values}; }
+
+  /// The same in another precision.
+  template <class S>
+  Batch<S> as() const {
+    Batch<S> batch{outputs, Matrix<S>(H.rows(), H.cols()), offsets, indices, std::vector<S>(values.begin(), values.end())};
+    for (Size i = 0; i < H.size(); ++i) batch.H.data()[i] = static_cast<S>(H.data()[i]);
+    return batch;
+  }
 };
 
 /// Minibatch number t of the stream depends on (options, t) only. Every value is a float, so that
@@ -53,6 +61,8 @@ class SyntheticStream {
   /// @throws std::invalid_argument for an extent below 1
   explicit SyntheticStream(const SyntheticOptions& options);
   Batch<T> batch(std::uint64_t t) const;
+  /// Gives a batch the targets of minibatch t and leaves its H: new work for a layer at little cost.
+  void redraw_targets(std::uint64_t t, Batch<T>& batch) const;
 
  private:
   Index draw_target(std::uint64_t example, Size k) const;

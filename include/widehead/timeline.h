@@ -11,12 +11,14 @@
 /// forward by the later transitions, so that from whichever epoch inside it a row comes,
 ///   z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z),
 /// two products for all rows at once. A panel that is full, or ended by a flip, becomes one dense
-/// **block**; `radix` blocks of one level become one of the next, as in a log-structured merge tree.
-/// Rows inside a panel or between merged blocks move forward at that moment. Rows untouched since
-/// the beginning stay at epoch 0, which is the start of the oldest block forever: no merge is O(D).
+/// **block** (and is kept beside it for the rows inside); `radix` blocks of one level become one of the
+/// next, as in a log-structured merge tree, and then the rows inside and between them move forward.
+/// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
+/// no merge is O(D).
 ///
 /// Memory: 4 bytes per output for epochs and 4 per touched output in the lists of rows at each
-/// boundary, resident where touched; (radix − 1) log_radix(blocks) + 2 dense d x d blocks; a panel of 2 d x rank.
+/// boundary, resident where touched; (radix − 1) log_radix(blocks) + 2 dense blocks of d x d, up to
+/// radix of them with a panel of 2 d x rank.
 
 #include <cstdint>
 #include <memory>
@@ -71,16 +73,26 @@ class Timeline {
 
   const Account& account() const { return account_; }
   Size alive_blocks() const { return static_cast<Size>(blocks_.size()); }
-  Size panel_rank() const { return rank_; }
+  Size panel_rank() const { return panel_.rank; }
   std::size_t bytes() const;
 
  private:
-  /// A dense transition from epoch `start` to the start of the next block, or of the panel.
-  struct Block {
+  /// Low-rank transitions from epoch `start` on. Lists of rows are not searched for a row that
+  /// leaves: who reads them compares epochs.
+  struct Panel {
     Epoch start = 0;
+    Size rank = 0;
+    Matrix<T> A, B;                  // d x panel_rank
+    std::vector<Size> columns = {0}; // by epoch − start: the first column that epoch has not seen
+    std::vector<Index> start_rows;   // listed when they were expressed at `start`
+    std::vector<Index> inner_rows;   // listed when they were first expressed at a later epoch of the panel
+  };
+  /// A dense transition from the panel's start to the start of the next block, or of the open panel.
+  struct Block {
     int level = 0;
-    Matrix<T> F;               // d x d
-    std::vector<Index> rows;   // expressed at `start` when they were listed; some have moved since
+    Matrix<T> F;  // d x d
+    Panel panel;  // its rank is 0, and nothing is inside, where rows have moved
+    Epoch start() const { return panel.start; }
   };
   static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
 
@@ -90,13 +102,13 @@ class Timeline {
   void stamp(Index row, Epoch epoch);
 
   void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);
-  Size first_panel_column(Epoch epoch) const { return panel_columns_[epoch - panel_start_]; }
-  void apply_panel(std::span<const Epoch> epochs, MatrixView<T> Z);
+  void apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z);
   void multiply(ConstView<T> F, MatrixView<T> Z);
+  void append_product(ConstView<T> F, MatrixView<T> G);
   void close_panel(const MatrixView<const T>* F);
   void merge_blocks();
   template <class Express>
-  void move_rows(std::span<const Index> rows, const Express& express);
+  void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
   Block take_block();
 
   Backend<T>& backend_;
@@ -108,12 +120,7 @@ class Timeline {
   Epoch now_ = 0;
   std::vector<Block> blocks_;         // oldest first
   std::vector<Block> spare_blocks_;   // kept for their memory
-  Epoch panel_start_ = 0;
-  Size rank_ = 0;
-  Matrix<T> A_, B_;                   // d x panel_rank
-  std::vector<Size> panel_columns_;   // by epoch − panel_start_: the first column that epoch has not seen
-  std::vector<Index> start_rows_;     // rows expressed at panel_start_ when they were listed
-  std::vector<Index> panel_rows_;     // rows touched since panel_start_
+  Panel panel_;                       // the open one
   Account account_;
 
   // scratch

@@ -20,8 +20,8 @@ namespace widehead {
 
 struct WindowedOptions {
   Size window = 0;             ///< examples after which a window closes; 0 means chosen from d
-  double absorb_limit = 40;    ///< largest condition number of U (1-norm) at which a window is absorbed
-  double deflate_below = 0.4;  ///< directions in which U is smaller than this are deflated
+  double absorb_limit = 30;    ///< largest condition number of U at which a window is absorbed
+  double deflate_below = 0.2;  ///< directions in which U is smaller than this are deflated
   Size probes = 8;             ///< directions examined, and at most deflated, per window
   TimelineOptions timeline;
   std::string rows_file;       ///< file that holds V, created sparse; empty for memory
@@ -60,6 +60,8 @@ class WindowedLayer final : public OutputLayer<T> {
   void close_window();
   void absorb();
   void flip();
+  void start_probes();
+  double smallest_singular_value();
   Size deflate();
   std::string describe_rate(ConstView<T> H, T eta) const;
 
@@ -92,7 +94,7 @@ class WindowedLayer final : public OutputLayer<T> {
   Matrix<T> probes_, probe_images_;     // d x probes
   Matrix<T> ritz_, ritz_vectors_, R_;   // probes x probes
   Matrix<T> a_, b_;                     // d x probes: a deflation z ← (I + b aᵀ) z
-  std::vector<T> sigma_;
+  std::vector<T> squared_sigma_;
   // scratch of scores
   Matrix<T> stack_H_;                   // (d + n) x m
   MatrixView<T> stack_H_scored_;

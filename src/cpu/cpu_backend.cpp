@@ -55,13 +55,30 @@ T one_norm(MatrixView<const T> A) {
   return norm;
 }
 
+/// A vendor library that would start its own OpenMP team is told to use one thread meanwhile.
+class OneVendorThread {
+ public:
+  OneVendorThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  OneVendorThread(const OneVendorThread&) = delete;
+  OneVendorThread& operator=(const OneVendorThread&) = delete;
+  ~OneVendorThread() { omp_set_num_threads(before_); }
+
+ private:
+  int before_;
+};
+
 /// Calls work(first, count) on every thread of a team, with consecutive stripes of [0, extent) that
 /// start at multiples of `granule`. What a stripe throws is thrown again once all have ended.
 template <class Work>
 void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
+  if (threads == 1) {
+    const OneVendorThread guard;
+    if (extent > 0) work(Size{0}, extent);
+    return;
+  }
   const Size granules = (extent + granule - 1) / granule;
   std::exception_ptr failure;
-#pragma omp parallel num_threads(threads) if (threads > 1)
+#pragma omp parallel num_threads(threads)
   {
     const Size team = omp_get_num_threads(), rank = omp_get_thread_num();
     const Size first = std::min(extent, granules * rank / team * granule);
@@ -76,18 +93,6 @@ void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
   if (failure) std::rethrow_exception(failure);
 }
 
-/// A vendor library that would start its own OpenMP team is told to use one thread meanwhile.
-class OneVendorThread {
- public:
-  OneVendorThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
-  OneVendorThread(const OneVendorThread&) = delete;
-  OneVendorThread& operator=(const OneVendorThread&) = delete;
-  ~OneVendorThread() { omp_set_num_threads(before_); }
-
- private:
-  int before_;
-};
-
 }  // namespace
 
 template <class T>
@@ -97,24 +102,25 @@ CpuBackend<T>::CpuBackend(int threads) : threads_(threads == 0 ? omp_get_num_pro
   blas::initialize();
 }
 
+template <class T>
+int CpuBackend<T>::team_for(Size elements) const {
+  return elements > min_parallel_elements ? threads_ : 1;
+}
+
 // ── dense products ──────────────────────────────────────────────────────────────────────────────
 
 template <class T>
 void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) {
   const Size depth = op_a == Op::none ? A.cols : A.rows;
   const GemmShape shape{op_a, op_b, C.rows, C.cols, depth};
-  if (threads_ == 1 || shape.flops() < min_parallel_flops) {
-    const OneVendorThread guard;
-    blas::gemm<T>(op_a, op_b, alpha, A, B, beta, C);
-    return;
-  }
+  const int team = shape.flops() < min_parallel_flops ? 1 : threads_;
   if (C.rows >= C.cols) {
-    for_each_stripe(threads_, C.rows, stripe_granule, [&](Size first, Size count) {
+    for_each_stripe(team, C.rows, stripe_granule, [&](Size first, Size count) {
       const auto A_stripe = op_a == Op::none ? A.block(first, 0, count, depth) : A.block(0, first, depth, count);
       blas::gemm<T>(op_a, op_b, alpha, A_stripe, B, beta, C.block(first, 0, count, C.cols));
     });
   } else {
-    for_each_stripe(threads_, C.cols, stripe_granule, [&](Size first, Size count) {
+    for_each_stripe(team, C.cols, stripe_granule, [&](Size first, Size count) {
       const auto B_stripe = op_b == Op::none ? B.block(0, first, depth, count) : B.block(first, 0, count, depth);
       blas::gemm<T>(op_a, op_b, alpha, A, B_stripe, beta, C.block(0, first, C.rows, count));
     });
@@ -124,18 +130,33 @@ void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T>
 template <class T>
 void CpuBackend<T>::symmetrize(MatrixView<T> A) {
   const Size n = A.rows, tiles = (n + transpose_tile - 1) / transpose_tile;
-#pragma omp parallel for schedule(dynamic) num_threads(threads_) if (threads_ > 1 && A.size() > min_parallel_elements)
-  for (Size tile_j = 0; tile_j < tiles; ++tile_j) {
+  const auto average_tile_column = [&](Size tile_j) {
     for (Size tile_i = tile_j; tile_i < tiles; ++tile_i) {
-      const Size last_j = std::min(n, (tile_j + 1) * transpose_tile);
-      const Size last_i = std::min(n, (tile_i + 1) * transpose_tile);
-      for (Size j = tile_j * transpose_tile; j < last_j; ++j) {
-        for (Size i = std::max(j + 1, tile_i * transpose_tile); i < last_i; ++i) {
-          A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
-        }
+      // A pair of tiles, one at (i, j) and one at (j, i): the second is turned in a buffer, so that
+      // the averages are taken along columns.
+      T turned[transpose_tile][transpose_tile];
+      const Size i = tile_i * transpose_tile, j = tile_j * transpose_tile;
+      const Size rows = std::min(transpose_tile, n - i), cols = std::min(transpose_tile, n - j);
+      for (Size k = 0; k < rows; ++k) {
+        for (Size l = 0; l < cols; ++l) turned[l][k] = A(j + l, i + k);
+      }
+      for (Size l = 0; l < cols; ++l) {
+        T* a = &A(i, j + l);
+#pragma omp simd
+        for (Size k = 0; k < rows; ++k) a[k] = turned[l][k] = (a[k] + turned[l][k]) / 2;
+      }
+      for (Size k = 0; k < rows; ++k) {
+        for (Size l = 0; l < cols; ++l) A(j + l, i + k) = turned[l][k];
       }
     }
-  }
+  };
+  // Columns j and tiles − 1 − j of the triangle together are always of one length: equal stripes.
+  for_each_stripe(team_for(A.size()), (tiles + 1) / 2, 1, [&](Size first, Size count) {
+    for (Size tile_j = first; tile_j < first + count; ++tile_j) {
+      average_tile_column(tile_j);
+      if (tiles - 1 - tile_j != tile_j) average_tile_column(tiles - 1 - tile_j);
+    }
+  });
 }
 
 template <class T>
@@ -152,14 +173,15 @@ void CpuBackend<T>::transpose(ConstView<T> A, MatrixView<T> C) {
 
 template <class T>
 void CpuBackend<T>::add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) {
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1 && C.size() > min_parallel_elements)
-  for (Size j = 0; j < C.cols; ++j) {
-    const T* a = A.column(j);
-    const T* b = B.column(j);
-    T* c = C.column(j);
+  for_each_stripe(team_for(C.size()), C.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T* a = A.column(j);
+      const T* b = B.column(j);
+      T* c = C.column(j);
 #pragma omp simd
-    for (Size i = 0; i < C.rows; ++i) c[i] = alpha * a[i] + beta * b[i];
-  }
+      for (Size i = 0; i < C.rows; ++i) c[i] = alpha * a[i] + beta * b[i];
+    }
+  });
 }
 
 template <class T>
@@ -170,12 +192,13 @@ void CpuBackend<T>::copy(ConstView<T> A, MatrixView<T> C) {
 template <class T>
 void CpuBackend<T>::scale(T alpha, MatrixView<T> A) {
   if (alpha == T(1)) return;
-#pragma omp parallel for num_threads(threads_) if (threads_ > 1 && A.size() > min_parallel_elements)
-  for (Size j = 0; j < A.cols; ++j) {
-    T* a = A.column(j);
+  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      T* a = A.column(j);
 #pragma omp simd
-    for (Size i = 0; i < A.rows; ++i) a[i] *= alpha;
-  }
+      for (Size i = 0; i < A.rows; ++i) a[i] *= alpha;
+    }
+  });
 }
 
 // ── reductions ──────────────────────────────────────────────────────────────────────────────────
@@ -184,7 +207,7 @@ template <class T>
 double CpuBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
   // One partial sum per stripe, added in order: the same result in every run.
   std::fill(partial_sums_.begin(), partial_sums_.end(), 0.0);
-  for_each_stripe(A.size() > min_parallel_elements ? threads_ : 1, A.cols, 1, [&](Size first, Size count) {
+  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
     double sum = 0;
     for (Size j = first; j < first + count; ++j) {
       const T* a = A.column(j);
@@ -214,25 +237,17 @@ Size CpuBackend<T>::find_non_finite(ConstView<T> A) {
 // ── factorisations ──────────────────────────────────────────────────────────────────────────────
 
 template <class T>
-T CpuBackend<T>::factorize(MatrixView<T> A, T norm, std::span<int> pivots) {
-  const auto n = static_cast<std::size_t>(A.rows);
-  if (iwork_.size() < n) {
-    iwork_.resize(n);
-    work_.resize(64 * n);
-  }
-  if (blas::getrf<T>(A, pivots) > 0) return 0;
-  return blas::gecon<T>(A, norm, work_, iwork_);
+void CpuBackend<T>::reserve_work(Size n) {
+  const auto size = static_cast<std::size_t>(n);
+  if (pivots_.size() >= size) return;
+  pivots_.resize(size);
+  iwork_.resize(size);
+  work_.resize(64 * size);
 }
 
 template <class T>
-std::span<int> CpuBackend<T>::own_pivots(Size n) {
-  if (static_cast<Size>(pivots_.size()) < n) pivots_.resize(static_cast<std::size_t>(n));
-  return pivots_;
-}
-
-template <class T>
-T CpuBackend<T>::lu_factorize(MatrixView<T> A, std::span<int> pivots) {
-  return factorize(A, one_norm<T>(A), pivots);
+bool CpuBackend<T>::lu_factorize(MatrixView<T> A, std::span<int> pivots) {
+  return blas::getrf<T>(A, pivots) == 0;
 }
 
 template <class T>
@@ -248,15 +263,17 @@ T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
   const Size m = G.rows;
   const T norm = std::abs(s) + one_norm<T>(G);
   for (Size j = 0; j < m; ++j) G(j, j) += s;
-  // sI + G = Pᵀ L R (P the row exchanges, R upper triangular), so X (sI + G)⁻¹ = X R⁻¹ L⁻¹ P.
-  const T rcond = factorize(G, norm, own_pivots(m));
+  // P (sI + G) = L R with row exchanges P, so X (sI + G)⁻¹ = X R⁻¹ L⁻¹ P.
+  reserve_work(m);
+  if (blas::getrf<T>(G, pivots_) > 0) return 0;
+  const T rcond = blas::gecon<T>(G, norm, work_, iwork_);
   if (!(rcond >= limit)) return rcond;
   const int team = X.rows * m * m > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
   for_each_stripe(team, X.rows, stripe_granule, [&](Size first, Size count) {
     const auto stripe = X.block(first, 0, count, m);
     blas::trsm_right<T>('U', false, G, stripe);
     blas::trsm_right<T>('L', true, G, stripe);
-    for (Size k = m - 1; k >= 0; --k) {  // … P: the row exchanges, undone on the columns of X
+    for (Size k = m - 1; k >= 0; --k) {
       const Size other = pivots_[static_cast<std::size_t>(k)] - 1;
       if (other != k) std::swap_ranges(stripe.column(k), stripe.column(k) + count, stripe.column(other));
     }
@@ -265,10 +282,9 @@ T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
 }
 
 template <class T>
-T CpuBackend<T>::invert(MatrixView<T> A) {
-  const T rcond = factorize(A, one_norm<T>(A), own_pivots(A.rows));
-  if (rcond > T(0)) blas::getri<T>(A, pivots_, work_);
-  return rcond;
+bool CpuBackend<T>::invert(MatrixView<T> A) {
+  reserve_work(A.rows);
+  return blas::getrf<T>(A, pivots_) == 0 && blas::getri<T>(A, pivots_, work_) == 0;
 }
 
 template <class T>
@@ -294,22 +310,22 @@ void CpuBackend<T>::qr(MatrixView<T> X, MatrixView<T> R) {
 template <class T>
 void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
   const Size last = Y.nonzeros();
-#pragma omp parallel for schedule(static) num_threads(threads_) if (threads_ > 1 && last * V.rows > min_parallel_elements)
-  for (Size j = 0; j < G.cols; ++j) {
-    T* g = G.column(j);
-    std::fill_n(g, G.rows, T(0));
-    for (Size e = Y.begin(j); e < Y.end(j); ++e) {
-      if (e + prefetch_distance < last) prefetch_row(V.column(Y.index(e + prefetch_distance)), V.rows);
-      axpy(V.rows, Y.value(e), V.column(Y.index(e)), g);
+  for_each_stripe(team_for(last * V.rows), G.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      T* g = G.column(j);
+      std::fill_n(g, G.rows, T(0));
+      for (Size e = Y.begin(j); e < Y.end(j); ++e) {
+        if (e + prefetch_distance < last) prefetch_row(V.column(Y.index(e + prefetch_distance)), V.rows);
+        axpy(V.rows, Y.value(e), V.column(Y.index(e)), g);
+      }
     }
-  }
+  });
 }
 
 template <class T>
 void CpuBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) {
   // Threads share out the coordinates, not the outputs: no two of them meet, and sums keep their order.
-  const int team = Y.nonzeros() * G.rows > min_parallel_elements ? threads_ : 1;
-  for_each_stripe(team, G.rows, stripe_granule, [&](Size first, Size count) {
+  for_each_stripe(team_for(Y.nonzeros() * G.rows), G.rows, stripe_granule, [&](Size first, Size count) {
     for (Size group = 0; group < Y.count(); ++group) {
       for (const auto& entry : Y.entries(group)) {
         axpy(count, entry.value, Z.column(group) + first, G.column(entry.example) + first);
@@ -321,12 +337,13 @@ void CpuBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, Matri
 template <class T>
 void CpuBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) {
   const Size groups = Y.count();
-#pragma omp parallel for schedule(dynamic, 16) num_threads(threads_) if (threads_ > 1 && groups * V.rows > min_parallel_elements)
-  for (Size group = 0; group < groups; ++group) {
-    if (group + prefetch_distance < groups) prefetch_row(V.column(Y.row(group + prefetch_distance)), V.rows);
-    T* v = V.column(Y.row(group));
-    for (const auto& entry : Y.entries(group)) axpy(V.rows, alpha * entry.value, X.column(entry.example), v);
-  }
+  for_each_stripe(team_for(Y.nonzeros() * V.rows), groups, 1, [&](Size first, Size count) {
+    for (Size group = first; group < first + count; ++group) {
+      if (group + prefetch_distance < groups) prefetch_row(V.column(Y.row(group + prefetch_distance)), V.rows);
+      T* v = V.column(Y.row(group));
+      for (const auto& entry : Y.entries(group)) axpy(V.rows, alpha * entry.value, X.column(entry.example), v);
+    }
+  });
 }
 
 template <class T>
@@ -343,17 +360,18 @@ void CpuBackend<T>::add_gram(const RowGroups<T>& Y, MatrixView<T> M) {
 template <class T>
 void CpuBackend<T>::apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) {
   const Size dim = V.rows;
-#pragma omp parallel for schedule(static) num_threads(threads_)
-  for (Size i = 0; i < V.cols; ++i) {
-    T* v = V.column(i);
-    for (Size k = 0; k < u.cols; ++k) {
-      const T* u_k = u.column(k);
-      T projection = 0;
+  for_each_stripe(team_for(V.size()), V.cols, 1, [&](Size first, Size count) {
+    for (Size i = first; i < first + count; ++i) {
+      T* v = V.column(i);
+      for (Size k = 0; k < u.cols; ++k) {
+        const T* u_k = u.column(k);
+        T projection = 0;
 #pragma omp simd reduction(+ : projection)
-      for (Size l = 0; l < dim; ++l) projection += v[l] * u_k[l];
-      axpy(dim, beta[static_cast<std::size_t>(k)] * projection, u_k, v);
+        for (Size l = 0; l < dim; ++l) projection += v[l] * u_k[l];
+        axpy(dim, beta[static_cast<std::size_t>(k)] * projection, u_k, v);
+      }
     }
-  }
+  });
 }
 
 template <class T>

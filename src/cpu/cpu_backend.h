@@ -27,9 +27,9 @@ class CpuBackend final : public Backend<T> {
   Size find_non_finite(ConstView<T> A) override;
 
   T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
-  T lu_factorize(MatrixView<T> A, std::span<int> pivots) override;
+  bool lu_factorize(MatrixView<T> A, std::span<int> pivots) override;
   void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) override;
-  T invert(MatrixView<T> A) override;
+  bool invert(MatrixView<T> A) override;
   void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
@@ -42,9 +42,9 @@ class CpuBackend final : public Backend<T> {
   Size rows_per_block(Size dim) const override;
 
  private:
-  /// LU factors of A in place; returns the reciprocal condition at scale `norm`.
-  T factorize(MatrixView<T> A, T norm, std::span<int> pivots);
-  std::span<int> own_pivots(Size n);
+  void reserve_work(Size n);
+  /// Threads worth waking for a pass over so many elements.
+  int team_for(Size elements) const;
 
   int threads_;
   std::vector<double> partial_sums_;  // one per thread
