@@ -3,10 +3,12 @@
 /// median of the samples is the result.
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -112,6 +114,7 @@ SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
   data.dim = shape.dim;
   data.batch = shape.batch;
   data.nonzeros = shape.nonzeros;
+  data.distinct = std::min(data.distinct, shape.outputs);
   return data;
 }
 
@@ -123,6 +126,33 @@ HeadOptions head_options(const Settings& settings, const Shape& shape, const std
   return options;
 }
 
+/// The rows file of a timed layer, made for it and removed with it.
+class RowsFile {
+ public:
+  RowsFile(const std::string& path, Size outputs) : path_(path.empty() ? path : fmt::format("{}.{}", path, outputs)) {
+    if (!path_.empty() && std::filesystem::exists(path_)) {
+      throw std::invalid_argument(fmt::format("--rows-file: {} exists already; remove it or choose another name", path_));
+    }
+  }
+  RowsFile(const RowsFile&) = delete;
+  RowsFile& operator=(const RowsFile&) = delete;
+  ~RowsFile() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// The most memory this process has had resident so far, in MiB.
+double peak_resident_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
 /// The heads must be right before they are timed: a few steps beside the dense float64 layer, with
 /// the shape of the benchmark but an affordable D.
 template <class T>
@@ -131,7 +161,8 @@ VerifyReport require_exact(const Settings& settings, const Shape& shape, const s
   VerifyOptions options;
   options.head = head_options(settings, {std::min(shape.outputs, affordable_outputs), shape.dim, shape.batch, shape.nonzeros},
                               head, Stabilize::never);
-  options.data = data_of(settings, shape);
+  options.head.windowed.rows_file.clear();
+  options.data = data_of(settings, {options.head.layer.outputs, shape.dim, shape.batch, shape.nonzeros});
   options.lambda = lambda;
   options.steps = 20;
   options.threads = settings.threads;
@@ -258,12 +289,14 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
   };
   const auto backend = make_cpu_backend<T>(settings.threads);
+  const RowsFile rows_file(settings.windowed.rows_file, shape.outputs);
   Matrix<T> grad_H(shape.dim, shape.batch);
   std::vector<Contestant> contestants;
   for (const auto& head : settings.heads) {
     const double head_lambda = safe_lambda(head, lambda);
-    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda),
-                           make_head<T>(head_options(settings, shape, head, Stabilize::never), backend),
+    auto options = head_options(settings, shape, head, Stabilize::never);
+    options.windowed.rows_file = rows_file.path();
+    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda), make_head<T>(options, backend),
                            Feed<T>(data_of(settings, shape), head_lambda)});
     contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
     contestants.back().windows_before = contestants.back().windows();
@@ -291,8 +324,10 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;
     line["turns"] = contestant.seconds.size();
     line["lambda"] = contestant.lambda;
+    line["distinct_targets"] = data_of(settings, shape).distinct;
     line["rel_W"] = contestant.exactness.rel_W;
     if (contestant.head == "windowed") {
+      line["peak_resident_mib"] = peak_resident_mib();
       line["windows"] = contestant.windows() - contestant.windows_before;
       for (const auto& [name, value] : contestant.layer->counters()) line["counters"][name] = value;
     }
@@ -336,17 +371,11 @@ void add_bench(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(head_names().begin(), head_names().end())))
       ->capture_default_str();
-  const auto add_list = [&](const char* flag, std::vector<Size>& list, const char* help, Size least) {
-    command->add_option(flag, list, help)->delimiter(',')->check(CLI::Range(least, Size{INT32_MAX}))->capture_default_str();
-  };
-  add_list("--outputs", settings->outputs, "D, a list", 1);
-  add_list("--dim", settings->dims, "d, a list", 1);
-  add_list("--batch", settings->batches, "m, a list", 1);
-  add_list("--nonzeros", settings->nonzeros, "K, a list", 0);
-  command->add_option("--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂² of the timed steps, a list")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_list(*command, "--outputs", settings->outputs, "D, a list", CLI::Range(1, INT32_MAX));
+  add_list(*command, "--dim", settings->dims, "d, a list", CLI::Range(1, 65536));
+  add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
+  add_list(*command, "--nonzeros", settings->nonzeros, "K, a list", CLI::Range(0, 1 << 20));
+  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂² of the timed steps, a list", CLI::PositiveNumber);
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -363,12 +392,21 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object a line");
   add_precision(*command, settings->precision);
   add_threads(*command, settings->threads);
-  add_data_options(*command, settings->data);
+  add_choice(*command, "--activation", settings->data.activation, activation_names(), "what the hidden vectors come out of");
+  add_choice(*command, "--init", settings->layer.initial, initial_names(), "initial W");
+  add_target_law(*command, settings->data.targets);
   add_layer_options(*command, settings->layer);
   add_windowed_options(*command, settings->windowed);
   add_factored_options(*command, settings->factored);
+  command
+      ->add_option("--distinct-targets", settings->data.distinct,
+                   "outputs that occur as targets, spread over all D; 0 means the smallest D of the list, so that every D meets "
+                   "the same targets")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->callback([settings, &action] {
     settings->data.seed = settings->layer.seed + 1;
+    if (settings->data.distinct == 0) settings->data.distinct = *std::min_element(settings->outputs.begin(), settings->outputs.end());
     action = [settings] { return run(*settings); };
   });
 }

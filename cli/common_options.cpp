@@ -27,7 +27,6 @@ void add_layer_options(CLI::App& command, LayerOptions& options) {
   command.add_option("--weight-decay", options.weight_decay, "λ: W shrinks by 1 − ηλ per step")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  add_choice(command, "--init", options.initial, initial_names(), "initial W");
   command.add_option("--init-scale", options.initial_scale, "standard deviation of a normal W; 0 means 1/√D")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
@@ -70,9 +69,8 @@ void add_factored_options(CLI::App& command, FactoredOptions& options) {
       ->capture_default_str();
 }
 
-void add_data_options(CLI::App& command, SyntheticOptions& options) {
-  add_choice(command, "--activation", options.activation, activation_names(), "what the hidden vectors come out of");
-  add_choice(command, "--targets", options.targets, target_law_names(), "how often each output is a target");
+void add_target_law(CLI::App& command, TargetLaw& law) {
+  add_choice(command, "--targets", law, target_law_names(), "how often each output is a target");
 }
 
 }  // namespace widehead::cli

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Settings {
-  VerifyOptions verify;
+  VerifyOptions verify;  // what the lists below leave
+  std::vector<double> lambdas = {0.05};
+  std::vector<Activation> activations = {Activation::relu};
+  std::vector<Size> nonzeros = {1};
+  std::vector<Size> batches = {32};
+  std::vector<Initial> initials = {Initial::zero};
   Precision precision = Precision::f32;
   double tolerance = 0;
   bool json = false;
@@ -63,21 +69,25 @@ void print_text(const Settings& settings, const VerifyReport& report) {
   if (!report.error.empty()) fmt::print("  stopped: {}\n", report.error);
 }
 
-int run(const Settings& settings) {
-  const auto progress = [&](std::int64_t done) {
-    if (done % 100 == 0 || done == settings.verify.steps) {
-      fmt::print(stderr, "\r{} of {} steps{}", done, settings.verify.steps, done == settings.verify.steps ? "\r\033[K" : "");
-    }
-  };
+/// Verifies one combination; returns the exit code.
+int run_one(const Settings& settings) {
   const bool show_progress = isatty(STDERR_FILENO) != 0;
-  const auto quiet = std::function<void(std::int64_t)>{};
-  const auto report = settings.precision == Precision::f32 ? verify<float>(settings.verify, show_progress ? progress : quiet)
-                                                           : verify<double>(settings.verify, show_progress ? progress : quiet);
+  std::function<void(std::int64_t)> progress;
+  if (show_progress) {
+    progress = [&](std::int64_t done) {
+      if (done % 100 == 0) fmt::print(stderr, "\r{} of {} steps", done, settings.verify.steps);
+    };
+  }
+  const auto report = settings.precision == Precision::f32 ? verify<float>(settings.verify, progress)
+                                                           : verify<double>(settings.verify, progress);
+  if (show_progress) fmt::print(stderr, "\r\033[K");
+  if (const auto& file = settings.verify.head.windowed.rows_file; !file.empty()) std::filesystem::remove(file);
   if (settings.json) {
     fmt::print("{}\n", to_json(settings, report).dump());
   } else {
     print_text(settings, report);
   }
+  std::fflush(stdout);
   if (!report.error.empty()) return 1;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
   if (settings.tolerance > 0 && !(worst <= settings.tolerance)) {
@@ -87,10 +97,33 @@ int run(const Settings& settings) {
   return 0;
 }
 
+/// Every combination of the lists.
+int run(Settings settings) {
+  int worst = 0;
+  auto& options = settings.verify;
+  for (const double lambda : settings.lambdas) {
+    for (const auto activation : settings.activations) {
+      for (const Size nonzeros : settings.nonzeros) {
+        for (const Size batch : settings.batches) {
+          for (const auto initial : settings.initials) {
+            options.lambda = lambda;
+            options.data.activation = activation;
+            options.data.nonzeros = nonzeros;
+            options.data.batch = batch;
+            options.head.layer.initial = initial;
+            worst = std::max(worst, run_one(settings));
+          }
+        }
+      }
+    }
+  }
+  return worst;
+}
+
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("verify", "how exact a head is: it runs beside the dense float64 layer");
+  auto* command = app.add_subcommand("verify", "how exact a head is: it runs beside the dense float64 layer, once for every combination of the lists");
   auto settings = std::make_shared<Settings>();
   auto& options = settings->verify;
   options.head.layer.outputs = 2000;
@@ -100,18 +133,18 @@ void add_verify(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->add_option("--outputs", options.head.layer.outputs, "D")->check(CLI::Range(1, INT32_MAX))->capture_default_str();
   command->add_option("--dim", options.head.layer.dim, "d")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--batch", options.data.batch, "m")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--nonzeros", options.data.nonzeros, "K, targets per example")->check(CLI::Range(0, 1 << 20))->capture_default_str();
+  add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
+  add_list(*command, "--nonzeros", settings->nonzeros, "K, targets per example, a list", CLI::Range(0, 1 << 20));
   command->add_option("--steps", options.steps, "steps to run")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--lambda", options.lambda, "λ₁ = 2η‖H‖₂²: sets the learning rate η of each step")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂², sets the learning rate η of each step; a list", CLI::NonNegativeNumber);
+  add_choices(*command, "--activation", settings->activations, activation_names(), "what the hidden vectors come out of; a list");
+  add_choices(*command, "--init", settings->initials, initial_names(), "initial W; a list");
   command->add_option("--tolerance", settings->tolerance, "exit with 1 if any relative difference is larger")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", settings->json, "print one JSON object");
   add_precision(*command, settings->precision);
   add_threads(*command, options.threads);
-  add_data_options(*command, options.data);
+  add_target_law(*command, options.data.targets);
   add_layer_options(*command, options.head.layer);
   add_windowed_options(*command, options.head.windowed);
   add_factored_options(*command, options.head.factored);

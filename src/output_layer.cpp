@@ -205,6 +205,17 @@ Matrix<T> OutputLayer<T>::weights() {
   return W;
 }
 
+template <class T>
+void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, ConstView<T>)>& visit) {
+  const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
+  Matrix<T> W(dim(), block);
+  for (Size first = 0; first < outputs(); first += block) {
+    const auto W_block = W.view().columns(0, std::min(block, outputs() - first));
+    write_weights(first, W_block);
+    visit(first, W_block);
+  }
+}
+
 // ── helpers for implementations ─────────────────────────────────────────────────────────────────
 
 template <class T>
@@ -249,13 +260,8 @@ void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
 
 template <class T>
 double OutputLayer<T>::drift_of(ConstView<T> Q) {
-  const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
-  Matrix<T> W(dim(), block), G(dim(), dim());
-  for (Size first = 0; first < outputs(); first += block) {
-    const auto W_block = W.view().columns(0, std::min(block, outputs() - first));
-    write_weights(first, W_block);
-    backend_->gemm(Op::none, Op::transpose, T(1), W_block, W_block, T(1), G);
-  }
+  Matrix<T> G(dim(), dim());
+  for_each_block_of_rows([&](Size, ConstView<T> W) { backend_->gemm(Op::none, Op::transpose, T(1), W, W, T(1), G); });
   const double norm = std::sqrt(backend_->dot(G, G));
   backend_->add(T(1), G, T(-1), Q, G);
   const double difference = std::sqrt(backend_->dot(G, G));

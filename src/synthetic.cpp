@@ -21,7 +21,7 @@ double apply(Activation activation, double x) {
 }
 
 void require(bool condition, const char* name, Size value) {
-  if (!condition) throw std::invalid_argument(fmt::format("synthetic data: {} = {}, but it must be at least 1", name, value));
+  if (!condition) throw std::invalid_argument(fmt::format("synthetic data: {} = {} is out of range", name, value));
 }
 
 }  // namespace
@@ -49,15 +49,21 @@ SyntheticStream<T>::SyntheticStream(const SyntheticOptions& options)
   require(options.dim >= 1, "dim (d)", options.dim);
   require(options.batch >= 1, "batch (m)", options.batch);
   require(options.nonzeros >= 0, "nonzeros (K)", options.nonzeros);
+  if (options_.distinct == 0) options_.distinct = options_.outputs;
+  if (options_.distinct < 1 || options_.distinct > options_.outputs) {
+    throw std::invalid_argument(
+        fmt::format("synthetic data: distinct = {}, but it must be 1 … D = {}", options_.distinct, options_.outputs));
+  }
 }
 
 template <class T>
 Index SyntheticStream<T>::draw_target(std::uint64_t example, Size k) const {
   const double u = random_targets_.uniform(example, static_cast<std::uint32_t>(k)).first;
-  const auto D = static_cast<double>(options_.outputs);
-  // The inverse of the distribution function ln(i + 1)/ln(D + 1) of the Zipf-like law.
-  const double i = options_.targets == TargetLaw::zipf ? std::exp(u * std::log(D + 1)) - 1 : u * D;
-  return static_cast<Index>(std::min(std::floor(i), D - 1));
+  const auto n = static_cast<double>(options_.distinct);
+  // The inverse of the distribution function ln(i + 1)/ln(n + 1) of the Zipf-like law.
+  const double i = options_.targets == TargetLaw::zipf ? std::exp(u * std::log(n + 1)) - 1 : u * n;
+  const auto rank = static_cast<Size>(std::min(std::floor(i), n - 1));
+  return static_cast<Index>(rank * (options_.outputs / options_.distinct));
 }
 
 template <class T>

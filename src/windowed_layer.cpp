@@ -52,7 +52,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
     throw std::invalid_argument(fmt::format("windowed layer: probes = {}, but it must be at least 1", windowed.probes));
   }
   const Size d = options.dim;
-  if (windowed_.window == 0) windowed_.window = d + d / 4;
+  if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
   windowed_.probes = std::min(windowed_.probes, d);
   if (windowed_.timeline.panel_rank > 0 && windowed_.timeline.panel_rank < windowed_.probes) {
     windowed_.probes = windowed_.timeline.panel_rank;

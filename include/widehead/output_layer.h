@@ -7,6 +7,7 @@
 /// dense (W itself, O(Dd)), factored (W = V U, the paper, O(d²)), reference (the paper's text).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -79,6 +80,10 @@ class OutputLayer {
   void weights(Size first, MatrixView<T> out);
   /// All of W as d x D: O(Dd) memory, O(Dd²) work where W is implicit.
   Matrix<T> weights();
+
+  /// Visits all of W in blocks of rows, visit(first, W_block) with W_block as d x rows: one block at a
+  /// time is in memory.
+  void for_each_block_of_rows(const std::function<void(Size, ConstView<T>)>& visit);
 
   /// Q = WᵀW (d x d), as the layer has it; a layer that does not keep it computes it.
   virtual Matrix<T> gram() = 0;

@@ -30,6 +30,7 @@ struct SyntheticOptions {
   Size nonzeros = 1;    ///< K targets per example; named twice now and then, as Zipf has it
   Activation activation = Activation::relu;
   TargetLaw targets = TargetLaw::zipf;
+  Size distinct = 0;    ///< outputs that ever are targets, spread evenly over all D; 0 means D
   std::uint64_t seed = 1;
 };
 

@@ -200,22 +200,25 @@ int getri(MatrixView<T> A, std::span<const int> pivots, std::span<T> work) {
 }
 
 template <class T>
-int svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) {
+int svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left, SvdRoom<T>& room) {
   const int n = to_int(A.rows), lda = to_int(A.stride);
   const char* job = left.empty() ? "N" : "S";
   const int ldu = left.empty() ? 1 : to_int(left.stride);
-  std::vector<T> right(left.empty() ? 1 : static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
-  const int ldvt = left.empty() ? 1 : n;
-  std::vector<int> iwork(8 * static_cast<std::size_t>(n));
-  int info = 0, query = -1;
-  T best = 0;
-  const auto gesdd = WIDEHEAD_ROUTINE(gesdd);
-  gesdd(job, &n, &n, A.data, &lda, sigma.data(), left.data, &ldu, right.data(), &ldvt, &best, &query, iwork.data(),
-        &info);
-  std::vector<T> work(static_cast<std::size_t>(best) + 1);
-  const int size = to_int(static_cast<Size>(work.size()));
-  gesdd(job, &n, &n, A.data, &lda, sigma.data(), left.data, &ldu, right.data(), &ldvt, work.data(), &size,
-        iwork.data(), &info);
+  const int ldvt = n;
+  const auto grow = [](auto& vector, std::size_t size) {
+    if (vector.size() < size) vector.resize(size);
+  };
+  grow(room.right, static_cast<std::size_t>(n) * static_cast<std::size_t>(n));
+  grow(room.iwork, 8 * static_cast<std::size_t>(n));
+  int info = 0;
+  const auto gesdd = [&](T* work, int size) {
+    WIDEHEAD_ROUTINE(gesdd)
+    (job, &n, &n, A.data, &lda, sigma.data(), left.data, &ldu, room.right.data(), &ldvt, work, &size, room.iwork.data(), &info);
+  };
+  T best_size = 0;
+  gesdd(&best_size, -1);  // asks
+  grow(room.work, static_cast<std::size_t>(best_size) + 1);
+  gesdd(room.work.data(), to_int(static_cast<Size>(room.work.size())));
   return info;
 }
 
@@ -247,7 +250,7 @@ Description describe() {
   template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                                      \
   template void orgqr<T>(MatrixView<T>, std::span<const T>, std::span<T>);                                \
   template int getri<T>(MatrixView<T>, std::span<const int>, std::span<T>);                               \
-  template int svd<T>(MatrixView<T>, std::span<T>, MatrixView<T>);
+  template int svd<T>(MatrixView<T>, std::span<T>, MatrixView<T>, SvdRoom<T>&);
 WIDEHEAD_INSTANTIATE(float)
 WIDEHEAD_INSTANTIATE(double)
 #undef WIDEHEAD_INSTANTIATE

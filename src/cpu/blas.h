@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "widehead/backend.h"
 
@@ -38,9 +39,15 @@ void orgqr(MatrixView<T> A, std::span<const T> tau, std::span<T> work);
 /// A ← A⁻¹ from A's LU factors.
 template <class T>
 int getri(MatrixView<T> A, std::span<const int> pivots, std::span<T> work);
-/// Singular values of A and (unless empty) left vectors, which replace A; returns LAPACK's info.
+/// Room that svd works in, kept between calls.
 template <class T>
-int svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left);
+struct SvdRoom {
+  std::vector<T> right, work;
+  std::vector<int> iwork;
+};
+/// Singular values of A and (unless empty) left vectors; A is destroyed. Returns LAPACK's info.
+template <class T>
+int svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left, SvdRoom<T>& room);
 
 struct Description {
   std::string sgemm_library;  ///< who multiplies float matrices

@@ -289,7 +289,7 @@ bool CpuBackend<T>::invert(MatrixView<T> A) {
 
 template <class T>
 void CpuBackend<T>::svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) {
-  const int info = blas::svd<T>(A, sigma, left);
+  const int info = blas::svd<T>(A, sigma, left, svd_room_);
   if (info != 0) throw BackendError(fmt::format("LAPACK gesdd({} x {}) failed with info = {}", A.rows, A.cols, info));
 }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "blas.h"
 #include "widehead/backend.h"
 
 namespace widehead {
@@ -52,6 +53,7 @@ class CpuBackend final : public Backend<T> {
   std::vector<int> iwork_;
   std::vector<T> work_;
   std::vector<T> qr_work_;
+  blas::SvdRoom<T> svd_room_;
 };
 
 }  // namespace widehead
