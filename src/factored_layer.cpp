@@ -67,7 +67,9 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
     const auto LU = square_.scratch(this->dim(), this->dim());
     backend.copy(U(), LU);
     backend.copy(H, X);
-    if (!backend.lu_factorize(LU, pivots_)) return T(0);
+    if (!backend.lu_factorize(LU, pivots_)) {
+      throw NumericalError(fmt::format("step {}: U has become singular to working precision; the step was not taken", this->steps() + 1));
+    }
     backend.lu_solve(Op::transpose, LU, pivots_, X);
   }
   const auto G = G_.scratch(m, m);

@@ -68,31 +68,31 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
       entries_.push_back({batch.index(e), static_cast<Index>(j), batch.value(e)});
     }
   }
-  // Entries of one example stay in the caller's order only up to ties, which sums do not see
-  // unless an output is named twice there; the value breaks that tie, so runs repeat bit for bit.
+  // By value where an example names an output twice, so that the sum does not depend on the order given.
   std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
     if (a.row != b.row) return a.row < b.row;
     if (a.example != b.example) return a.example < b.example;
     return a.value < b.value;
   });
   starts_.clear();
-  for (std::size_t e = 0; e < entries_.size(); ++e) {
-    if (e == 0 || entries_[e].row != entries_[e - 1].row) starts_.push_back(e);
+  std::size_t kept = 0;
+  for (std::size_t e = 0; e < entries_.size();) {
+    const Entry first = entries_[e];
+    double value = 0;
+    for (; e < entries_.size() && entries_[e].row == first.row && entries_[e].example == first.example; ++e) {
+      value += static_cast<double>(entries_[e].value);
+    }
+    if (kept == 0 || entries_[kept - 1].row != first.row) starts_.push_back(kept);
+    entries_[kept++] = {first.row, first.example, static_cast<T>(value)};
   }
-  starts_.push_back(entries_.size());
+  entries_.resize(kept);
+  starts_.push_back(kept);
 }
 
 template <class T>
 double RowGroups<T>::squared_norm() const {
   double sum = 0;
-  for (std::size_t e = 0; e < entries_.size();) {
-    double y = 0;  // an element of Y: entries of one example and output add up
-    const std::size_t first = e;
-    for (; e < entries_.size() && entries_[e].row == entries_[first].row && entries_[e].example == entries_[first].example; ++e) {
-      y += static_cast<double>(entries_[e].value);
-    }
-    sum += y * y;
-  }
+  for (const auto& entry : entries_) sum += static_cast<double>(entry.value) * static_cast<double>(entry.value);
   return sum;
 }
 

@@ -45,14 +45,15 @@ class SparseBatch {
   std::span<const T> weights_;
 };
 
-/// The entries of a SparseBatch regrouped by output, which makes every scatter free of collisions
-/// and its sums independent of the number of threads. Keeps its memory between minibatches.
+/// The elements of Y regrouped by output, which makes every scatter free of collisions and its sums
+/// independent of the number of threads; entries that name the same element are added up. Keeps its
+/// memory between minibatches.
 template <class T>
 class RowGroups {
  public:
   struct Entry {
     Index row;      ///< output
-    Index example;  ///< column of Y
+    Index example;  ///< column of Y; at most one entry for each
     T value;
   };
 

@@ -129,24 +129,21 @@ void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T>
 
 template <class T>
 void CpuBackend<T>::symmetrize(MatrixView<T> A) {
-  const Size n = A.rows, tiles = (n + transpose_tile - 1) / transpose_tile;
+  // Pairs of small tiles at (i, j) and (j, i), the second turned in registers.
+  constexpr Size tile = 4;
+  const Size tiles = A.rows / tile, rest = tiles * tile;
   const auto average_tile_column = [&](Size tile_j) {
-    for (Size tile_i = tile_j; tile_i < tiles; ++tile_i) {
-      // A pair of tiles, one at (i, j) and one at (j, i): the second is turned in a buffer, so that
-      // the averages are taken along columns.
-      T turned[transpose_tile][transpose_tile];
-      const Size i = tile_i * transpose_tile, j = tile_j * transpose_tile;
-      const Size rows = std::min(transpose_tile, n - i), cols = std::min(transpose_tile, n - j);
-      for (Size k = 0; k < rows; ++k) {
-        for (Size l = 0; l < cols; ++l) turned[l][k] = A(j + l, i + k);
+    const Size j = tile_j * tile;
+    for (Size i = j; i < rest; i += tile) {
+      T turned[tile][tile];
+      for (Size k = 0; k < tile; ++k) {
+        for (Size l = 0; l < tile; ++l) turned[l][k] = A(j + l, i + k);
       }
-      for (Size l = 0; l < cols; ++l) {
-        T* a = &A(i, j + l);
-#pragma omp simd
-        for (Size k = 0; k < rows; ++k) a[k] = turned[l][k] = (a[k] + turned[l][k]) / 2;
+      for (Size l = 0; l < tile; ++l) {
+        for (Size k = 0; k < tile; ++k) A(i + k, j + l) = turned[l][k] = (A(i + k, j + l) + turned[l][k]) / 2;
       }
-      for (Size k = 0; k < rows; ++k) {
-        for (Size l = 0; l < cols; ++l) A(j + l, i + k) = turned[l][k];
+      for (Size k = 0; k < tile; ++k) {
+        for (Size l = 0; l < tile; ++l) A(j + l, i + k) = turned[l][k];
       }
     }
   };
@@ -157,6 +154,9 @@ void CpuBackend<T>::symmetrize(MatrixView<T> A) {
       if (tiles - 1 - tile_j != tile_j) average_tile_column(tiles - 1 - tile_j);
     }
   });
+  for (Size i = rest; i < A.rows; ++i) {
+    for (Size j = 0; j < i; ++j) A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
+  }
 }
 
 template <class T>

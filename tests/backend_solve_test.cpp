@@ -1,0 +1,241 @@
+/// Backend: solving, inverting and singular values.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "backend_under_test.h"
+#include "compare.h"
+#include "dice.h"
+#include "known_svd.h"
+#include "tolerance.h"
+
+namespace widehead::test {
+namespace {
+
+INSTANTIATE_TEST_SUITE_P(Cpu, BackendTest, testing::ValuesIn(backend_cases()), backend_case_name);
+
+template <class T>
+constexpr T rcond_limit = 4 * std::numeric_limits<T>::epsilon();
+
+/// X (sI + G)⁻¹ by the backend: checks that X_new (sI + G) = X, and returns the condition.
+template <class T>
+T check_solve_shifted(Backend<T>& backend, T s, const Matrix<T>& G, const Matrix<T>& X) {
+  const Size m = G.rows();
+  Padded<T> G_view(G), X_view(X);
+  const T rcond = backend.solve_shifted(s, G_view, rcond_limit<T>, X_view);
+  auto A = to_double(G);
+  for (Size j = 0; j < m; ++j) A(j, j) += static_cast<double>(s);
+  const auto X_new = to_double<T>(X_view);
+  const auto back = product(Op::none, X_new, Op::none, A);
+  EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(m), norm(X_new) * norm(A)));
+  EXPECT_TRUE(G_view.rim_is_intact() && X_view.rim_is_intact());
+  return rcond;
+}
+
+TEST_P(BackendTest, SolveShiftedUndoesTheProductForMatricesThatNeedRowExchanges) {
+  run([]<class T>(Backend<T>& backend) {
+    for (const auto seed : seeds(6)) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      Dice dice(seed);
+      const Size m = dice.between(2, 40), rows = dice.between(1, 50);
+      auto G = dice.matrix<T>(m, m);
+      for (Size j = 0; j < m; ++j) G(j, j) = 1;  // every pivot is 0 at first
+      EXPECT_GT(check_solve_shifted<T>(backend, T(-1), G, dice.matrix<T>(rows, m)), rcond_limit<T>);
+    }
+  });
+}
+
+TEST_P(BackendTest, SolveShiftedUndoesTheProductForTheIndefiniteMatrixOfAStep) {
+  run([]<class T>(Backend<T>& backend) {
+    for (const auto seed : seeds(6)) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      Dice dice(seed);
+      const Size m = dice.between(2, 30), d = dice.between(1, 30);
+      const auto H = dice.matrix<double>(d, m);
+      const auto HtH = product(Op::transpose, H, Op::none, H);
+      Matrix<T> G(m, m);  // λ₁ well above 1, the smallest near 0: sI + G has both signs
+      for (Size i = 0; i < G.size(); ++i) G.data()[i] = static_cast<T>(0.3 * HtH.data()[i]);
+      EXPECT_GT(check_solve_shifted<T>(backend, T(-1), G, dice.matrix<T>(d, m)), rcond_limit<T>);
+    }
+  });
+}
+
+TEST_P(BackendTest, SolveShiftedIsCutIntoStripesWithoutATrace) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(11);
+    for (const Size rows : {15, 17, 49, 230}) {
+      SCOPED_TRACE(fmt::format("{} rows", rows));
+      const Size m = rows < 100 ? 390 / (1 + rows / 30) : 100;  // more than 2 Mflop
+      check_solve_shifted<T>(backend, T(-2), dice.matrix<T>(m, m), dice.matrix<T>(rows, m));
+    }
+  });
+}
+
+TEST_P(BackendTest, SolveShiftedOfOneExampleDivides) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(12);
+    Matrix<T> G(1, 1);
+    G(0, 0) = T(0.25);
+    const T rcond = check_solve_shifted<T>(backend, T(-1), G, dice.matrix<T>(5, 1));
+    EXPECT_NEAR(static_cast<double>(rcond), 0.75 / 1.25, 4 * tolerance::epsilon<T>) << "|s + g| at the scale |s| + |g|";
+  });
+}
+
+TEST_P(BackendTest, SolveShiftedLeavesXAloneWhenSingular) {
+  run([]<class T>(Backend<T>& backend) {
+    constexpr T epsilon = std::numeric_limits<T>::epsilon();
+    Dice dice(13);
+    const auto check = [&](const char* what, T s, Matrix<T> G) {
+      SCOPED_TRACE(what);
+      Padded<T> X(dice.matrix<T>(7, G.rows()));
+      const auto before = Matrix<T>::copy_of(X);
+      EXPECT_FALSE(backend.solve_shifted(s, G, rcond_limit<T>, X) >= rcond_limit<T>);
+      EXPECT_TRUE(is_identical<T>(X, before));
+    };
+    Matrix<T> one(1, 1);
+    one(0, 0) = 1;
+    check("m = 1, exactly", T(-1), Matrix<T>::copy_of(one));
+    one(0, 0) = 1 + epsilon;
+    check("m = 1, but for a rounding", T(-1), std::move(one));
+    Matrix<T> two(2, 2);  // v vᵀ with ‖v‖ = 1 but for roundings
+    const T v[2] = {T(0.6), T(0.8)};
+    for (Size i = 0; i < 2; ++i) {
+      for (Size j = 0; j < 2; ++j) two(i, j) = v[i] * v[j];
+    }
+    check("m = 2, but for a rounding", T(-1), std::move(two));
+    check("a zero matrix", T(0), Matrix<T>(3, 3));
+    Matrix<T> poisoned(3, 3);
+    poisoned(1, 2) = std::numeric_limits<T>::quiet_NaN();
+    check("a NaN", T(-1), std::move(poisoned));
+    Matrix<T> overflowed(3, 3);
+    std::fill_n(overflowed.data(), 9, std::numeric_limits<T>::infinity());
+    check("infinities", T(-1), std::move(overflowed));
+  });
+}
+
+TEST_P(BackendTest, SolveShiftedFollowsAChangingM) {
+  run([]<class T>(Backend<T>& backend) {  // pivots and work space of the largest m so far
+    Dice dice(14);
+    for (const Size m : {9, 2, 30, 1, 12}) {
+      SCOPED_TRACE(fmt::format("m = {}", m));
+      check_solve_shifted<T>(backend, T(3), dice.matrix<T>(m, m), dice.matrix<T>(6, m));
+    }
+  });
+}
+
+TEST_P(BackendTest, LuSolveUndoesTheProductAndTheTransposedOne) {
+  run([]<class T>(Backend<T>& backend) {
+    for (const auto seed : seeds(6)) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      Dice dice(seed);
+      // the last one is large enough for threads (n² columns > 2 Mflop)
+      const Size n = seed == seeds(1).front() ? 1 : seed % 6 == 0 ? 120 : dice.between(2, 40), columns = n == 120 ? 150 : dice.between(1, 30);
+      const auto A = dice.matrix<T>(n, n), X = dice.matrix<T>(n, columns);
+      Padded<T> factors(A);
+      std::vector<int> pivots(static_cast<std::size_t>(n));
+      ASSERT_TRUE(backend.lu_factorize(factors, pivots));
+      for (const Op op : {Op::none, Op::transpose}) {
+        Padded<T> X_view(X);
+        backend.lu_solve(op, factors, pivots, X_view);
+        const auto X_new = to_double<T>(X_view);
+        const auto back = product(op, to_double(A), Op::none, X_new);
+        EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(n), norm(X_new) * norm(A)));
+        EXPECT_TRUE(X_view.rim_is_intact());
+      }
+      EXPECT_TRUE(factors.rim_is_intact());
+    }
+  });
+}
+
+TEST_P(BackendTest, InvertGivesTheInverse) {
+  run([]<class T>(Backend<T>& backend) {
+    for (const auto seed : seeds(5)) {
+      SCOPED_TRACE(fmt::format("seed {}", seed));
+      Dice dice(seed);
+      const Size n = seed == 1 ? 1 : dice.between(2, 70);
+      const auto A = dice.matrix<T>(n, n);
+      Padded<T> inverse(A);
+      EXPECT_TRUE(backend.invert(inverse));
+      const auto A_inv = to_double<T>(inverse);
+      const auto I = Matrix<double>::identity(n);
+      EXPECT_TRUE(is_near<double>(product(Op::none, A_inv, Op::none, to_double(A)), I, tolerance::solve<T>(n), norm(A) * norm(A_inv)));
+      EXPECT_TRUE(inverse.rim_is_intact());
+    }
+  });
+}
+
+TEST_P(BackendTest, ExactlySingularMatricesAreToldApart) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(15);
+    auto A = dice.matrix<T>(5, 5);
+    for (Size i = 0; i < 5; ++i) A(i, 3) = 0;
+    auto B = Matrix<T>::copy_of(A);
+    std::vector<int> pivots(5);
+    EXPECT_FALSE(backend.invert(A));
+    EXPECT_FALSE(backend.lu_factorize(B, pivots));
+    B = Matrix<T>::identity(5);
+    EXPECT_TRUE(backend.lu_factorize(B, pivots));
+  });
+}
+
+TEST_P(BackendTest, QrGivesOrthonormalColumnsAndTheTriangle) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(17);
+    for (const auto& [n, r] : {std::pair<Size, Size>{1, 1}, {7, 1}, {7, 7}, {40, 8}, {100, 33}}) {
+      SCOPED_TRACE(fmt::format("{} x {}", n, r));
+      const auto X = dice.matrix<T>(n, r);
+      Padded<T> Q(X), R(r, r), without_R(X);
+      backend.qr(Q, R);
+      backend.qr(without_R, {});
+      EXPECT_TRUE(is_identical<T>(Q, without_R));
+      const auto q = to_double<T>(Q);
+      EXPECT_TRUE(is_near<double>(product(Op::transpose, q, Op::none, q), Matrix<double>::identity(r), tolerance::svd<T>(n)));
+      EXPECT_TRUE(is_near<double>(product(Op::none, q, Op::none, to_double<T>(R)), to_double(X), tolerance::svd<T>(n)));
+      for (Size j = 0; j < r; ++j) {
+        for (Size i = j + 1; i < r; ++i) EXPECT_EQ(R.view()(i, j), T(0));
+      }
+      EXPECT_TRUE(Q.rim_is_intact() && R.rim_is_intact());
+    }
+  });
+}
+
+TEST_P(BackendTest, SvdFindsKnownSingularValuesAndLeftVectors) {
+  run([]<class T>(Backend<T>& backend) {
+    for (const Size n : {1, 2, 7, 33}) {
+      SCOPED_TRACE(fmt::format("n = {}", n));
+      Dice dice(16);
+      std::vector<double> known;
+      for (Size k = 0; k < n; ++k) known.push_back(3 * std::pow(0.8, k));
+      const KnownSvd svd(dice, known);
+      Padded<T> A(n, n), left(n, n);
+      for (Size j = 0; j < n; ++j) {
+        for (Size i = 0; i < n; ++i) A.view()(i, j) = static_cast<T>(svd.A(i, j));
+      }
+      const auto a = to_double<T>(A);
+      std::vector<T> sigma(static_cast<std::size_t>(n)), values_only(static_cast<std::size_t>(n));
+      auto copy = Matrix<T>::copy_of(A);
+      backend.svd(copy, values_only, {});
+      backend.svd(A, sigma, left);
+      for (std::size_t k = 0; k < known.size(); ++k) {
+        EXPECT_NEAR(static_cast<double>(sigma[k]), known[k], tolerance::svd<T>(n) * known[0]);
+        EXPECT_NEAR(static_cast<double>(values_only[k]), known[k], tolerance::svd<T>(n) * known[0]);
+      }
+      const auto u = to_double<T>(left);
+      const auto I = Matrix<double>::identity(n);
+      EXPECT_TRUE(is_near<double>(product(Op::transpose, u, Op::none, u), I, tolerance::svd<T>(n)));
+      // A Aᵀ u = σ² u
+      auto residual = product(Op::none, a, Op::none, product(Op::transpose, a, Op::none, u));
+      for (Size k = 0; k < n; ++k) {
+        for (Size i = 0; i < n; ++i) residual(i, k) -= std::pow(static_cast<double>(sigma[static_cast<std::size_t>(k)]), 2) * u(i, k);
+      }
+      EXPECT_LE(norm(residual), tolerance::svd<T>(n) * known[0] * known[0]);
+      EXPECT_TRUE(A.rim_is_intact() && left.rim_is_intact());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace widehead::test

@@ -1,0 +1,64 @@
+#include "widehead/window.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compare.h"
+#include "oracle.h"
+
+namespace widehead::test {
+namespace {
+
+/// Y_w (D x n) with its zeros.
+Matrix<double> to_dense(const Window<double>& window, Size D) {
+  Matrix<double> Y(D, window.columns());
+  for (std::size_t slot = 0; slot < window.rows().size(); ++slot) {
+    for (auto e = window.first_entry(slot); e != Window<double>::none; e = window.entry(e).next) {
+      Y(window.rows()[slot], window.entry(e).column) += window.entry(e).value;
+    }
+  }
+  return Y;
+}
+
+TEST(Window, HoldsTheMinibatchesSideBySide) {
+  Window<double> window;
+  RowGroups<double> groups;
+  for (const auto seed : seeds(5)) {  // one window after another: clear() must forget everything
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Dice dice(seed);
+    const Size D = dice.between(1, 400);
+    Matrix<double> truth(D, 0);
+    for (int t = 0; t < 6; ++t) {  // more outputs than the table starts with
+      const auto minibatch = make_minibatch(dice, {D, 1, dice.between(1, 20), dice.between(0, 5)});
+      const TypedMinibatch<double> typed(minibatch);
+      groups.assign(typed.targets());
+      window.append(groups, minibatch.examples());
+      Matrix<double> wider(D, truth.cols() + minibatch.examples());
+      std::copy_n(truth.data(), truth.size(), wider.data());
+      std::copy_n(minibatch.Y().data(), D * minibatch.examples(), wider.data() + truth.size());
+      truth = std::move(wider);
+    }
+    EXPECT_EQ(window.columns(), truth.cols());
+    EXPECT_TRUE(is_near<double>(to_dense(window, D), truth, 1e-15));
+    std::vector<Index> rows(window.rows().begin(), window.rows().end());
+    std::sort(rows.begin(), rows.end());
+    EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end()), rows.end()) << "an output is listed twice";
+    for (Index i = 0; i < D; ++i) {
+      const auto slot = window.find(i);
+      const bool listed = std::binary_search(rows.begin(), rows.end(), i);
+      ASSERT_EQ(slot != Window<double>::none, listed) << i;
+      if (listed) {
+        EXPECT_EQ(window.rows()[static_cast<std::size_t>(slot)], i);
+      }
+    }
+    window.clear();
+    EXPECT_EQ(window.columns(), 0);
+    EXPECT_TRUE(window.rows().empty());
+    EXPECT_EQ(window.find(0), Window<double>::none);
+  }
+}
+
+}  // namespace
+}  // namespace widehead::test

@@ -1,0 +1,121 @@
+/// What is the windowed layer's own: its ways of closing a window, its figures, and its options.
+
+#include "widehead/windowed_layer.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "compare.h"
+#include "errors.h"
+#include "heads_under_test.h"
+#include "tolerance.h"
+#include "widehead/verify.h"
+
+namespace widehead::test {
+namespace {
+
+using Figures = std::map<std::string, double>;
+Figures to_map(const Diagnostics& diagnostics) {
+  Figures figures;
+  for (const auto& [name, value] : diagnostics) EXPECT_TRUE(figures.emplace(name, value).second) << name << " twice";
+  return figures;
+}
+
+VerifyOptions run_at(const WindowedOptions& windowed, double lambda, std::int64_t steps) {
+  VerifyOptions options;
+  options.head = options_of("windowed");
+  options.head.windowed = windowed;
+  options.head.layer = {.outputs = 200, .dim = 12, .initial = Initial::normal};
+  options.data.batch = 4;
+  options.data.nonzeros = 2;
+  options.lambda = lambda;
+  options.steps = steps;
+  options.threads = 1;
+  return options;
+}
+
+double worst_of(const VerifyReport& report) { return std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss}); }
+
+TEST(WindowedLayer, IsExactInFloatAtAnyLearningRate) {
+  // 0.15 absorbs, 0.6 deflates, 1 makes U singular, 1.6 overshoots: only flips remain. A few ε each, whatever U is.
+  for (const double lambda : {0.05, 0.15, 0.6, 1.0, 1.6}) {
+    SCOPED_TRACE(fmt::format("λ₁ = {}", lambda));
+    const auto report = verify<float>(run_at({}, lambda, 300));
+    EXPECT_EQ(report.error, "");
+    EXPECT_LT(worst_of(report), 200 * tolerance::epsilon<float>);
+  }
+}
+
+TEST(WindowedLayer, IsExactWhicheverWayItCloses) {
+  WindowedOptions absorb, flip, deflate;
+  absorb.absorb_limit = 1e6;
+  absorb.deflate_below = 0;
+  flip.absorb_limit = 1;
+  deflate.absorb_limit = 1e6;
+  deflate.deflate_below = 0.8;
+  deflate.timeline = {.panel_rank = 3, .radix = 2};
+  const auto absorbed = verify<double>(run_at(absorb, 0.02, 60)), flipped = verify<double>(run_at(flip, 0.1, 200)),
+             deflated = verify<double>(run_at(deflate, 0.1, 400));
+  auto figures = to_map(absorbed.diagnostics);
+  EXPECT_GT(figures.at("absorbs"), 3);
+  EXPECT_EQ(figures.at("flips"), 0);
+  EXPECT_EQ(figures.at("deflated"), 0);
+  figures = to_map(flipped.diagnostics);
+  EXPECT_EQ(figures.at("absorbs"), 0);
+  EXPECT_GT(figures.at("flips"), 3);
+  EXPECT_GT(figures.at("merges"), 0);
+  figures = to_map(deflated.diagnostics);
+  EXPECT_GT(figures.at("deflated"), 10);
+  EXPECT_GT(figures.at("merges"), 0);
+  EXPECT_GT(figures.at("sigma_min"), 0.1) << "U is kept in shape";
+  for (const auto* report : {&absorbed, &flipped, &deflated}) EXPECT_LT(worst_of(*report), 1e-10);
+}
+
+TEST(WindowedLayer, ClosesItsWindowWhenTheNextMinibatchMightNotFit) {
+  auto options = run_at({}, 0.01, 1);
+  options.head.windowed.window = 12;  // three minibatches of 4
+  const auto fill_after = [&](std::int64_t steps) {
+    options.steps = steps;
+    const auto figures = to_map(verify<double>(options).diagnostics);
+    return std::pair(figures.at("window_fill"), figures.at("absorbs") + figures.at("flips"));
+  };
+  EXPECT_EQ(fill_after(1), std::pair(4.0, 0.0));
+  EXPECT_EQ(fill_after(2), std::pair(8.0, 0.0));
+  EXPECT_EQ(fill_after(3), std::pair(0.0, 1.0));
+  EXPECT_EQ(fill_after(4), std::pair(4.0, 1.0));
+  options.head.windowed.window = 1;  // smaller than a minibatch: every step
+  EXPECT_EQ(fill_after(5), std::pair(0.0, 5.0));
+}
+
+TEST(WindowedLayer, TouchesOnlyTheRowsItIsAskedFor) {
+  WindowedLayer<float> layer({.outputs = 2000000000, .dim = 4}, {}, make_cpu_backend<float>(1));
+  const SyntheticStream<float> stream({.outputs = 2000000000, .dim = 4, .batch = 3});
+  for (std::uint64_t t = 0; t < 50; ++t) {
+    const auto batch = stream.batch(t);
+    layer.step(batch.H, batch.targets(), 0.05 / (2 * spectral_norm_squared<float>(batch.H)));
+  }
+  EXPECT_LE(layer.rows().rows_written(), 50 * 3 * 10) << "not of the order of D";
+}
+
+TEST(WindowedLayer, RefusesBadOptions) {
+  const auto refuse = [](const std::vector<std::string>& words, const auto& change) {
+    WindowedOptions options;
+    change(options);
+    expect_throw<std::invalid_argument>([&] { WindowedLayer<float>({.outputs = 5, .dim = 2}, options, make_cpu_backend<float>(1)); }, words);
+  };
+  refuse({"window = -1"}, [](auto& options) { options.window = -1; });
+  refuse({"absorb_limit = 0.5"}, [](auto& options) { options.absorb_limit = 0.5; });
+  refuse({"absorb_limit = nan"}, [](auto& options) { options.absorb_limit = NAN; });
+  refuse({"deflate_below = 1"}, [](auto& options) { options.deflate_below = 1; });
+  refuse({"deflate_below = -0.5"}, [](auto& options) { options.deflate_below = -0.5; });
+  refuse({"deflate_below = nan"}, [](auto& options) { options.deflate_below = NAN; });
+  refuse({"probes = 0"}, [](auto& options) { options.probes = 0; });
+  refuse({"panel_rank = -1"}, [](auto& options) { options.timeline.panel_rank = -1; });
+  refuse({"radix = 1"}, [](auto& options) { options.timeline.radix = 1; });
+}
+
+}  // namespace
+}  // namespace widehead::test
