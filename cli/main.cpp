@@ -9,6 +9,20 @@
 #include "command.h"
 #include "widehead/version.h"
 
+namespace {
+
+/// An unknown subcommand is named in the error; the parser alone would say that one is missing.
+void require_known_subcommands(CLI::App& app, int argc, char** argv) {
+  CLI::App* command = &app;
+  for (int i = 1; i < argc && argv[i][0] != '-' && !command->get_subcommands({}).empty(); ++i) {
+    const auto named = command->get_subcommands([&](const CLI::App* each) { return each->check_name(argv[i]); });
+    if (named.empty()) throw std::invalid_argument(fmt::format("'{}' is not a subcommand; try --help", argv[i]));
+    command = named.front();
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app{"widehead: exact training of very wide output layers in time independent of their width"};
   app.set_version_flag("--version", WIDEHEAD_VERSION);
@@ -18,6 +32,7 @@ int main(int argc, char** argv) {
     widehead::cli::add_info(app, action);
     widehead::cli::add_verify(app, action);
     widehead::cli::add_bench(app, action);
+    require_known_subcommands(app, argc, argv);
     app.parse(argc, argv);
     return action();
   } catch (const CLI::ParseError& error) {

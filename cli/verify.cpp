@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +28,7 @@ struct Settings {
   std::vector<Size> batches = {32};
   std::vector<Initial> initials = {Initial::zero};
   Precision precision = Precision::f32;
-  double tolerance = 0;
+  double tolerance = std::numeric_limits<double>::infinity();
   bool json = false;
 };
 
@@ -90,7 +91,7 @@ int run_one(const Settings& settings) {
   std::fflush(stdout);
   if (!report.error.empty()) return 1;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
-  if (settings.tolerance > 0 && !(worst <= settings.tolerance)) {
+  if (!(worst <= settings.tolerance)) {
     fmt::print(stderr, "widehead: the largest difference, {:.3g}, is above --tolerance {:.3g}\n", worst, settings.tolerance);
     return 1;
   }

@@ -40,7 +40,8 @@ int main() {
   const auto batch = stream.batch(0);
   const auto top = layer->top_k(batch.H.view().columns(0, 1), 5);
   std::printf("the target is %d; the best outputs are", batch.indices[0]);
-  for (widehead::Size i = 0; i < 5; ++i) std::printf(" %d (%.3f)", top.outputs(i, 0), static_cast<double>(top.scores(i, 0)));
+  for (widehead::Size i = 0; i < 5; ++i)
+    std::printf(" %d (%.3f)", top.outputs(i, 0), static_cast<double>(top.scores(i, 0)));
   std::printf("\n");
   return loss < 0.9 * first_loss ? 0 : 1;
 }

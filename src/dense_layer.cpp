@@ -59,13 +59,14 @@ double DenseLayer<T>::pass_over_rows(ConstView<T> H, const SparseBatch<T>& targe
 }
 
 /// The single pass updates W before it has seen all outputs, so overflow must be excluded first: no
-/// output exceeds ‖W‖_F ‖H‖_F, and norm_bound_ follows ‖W‖_F from above. Only where the bound does
+/// element of R exceeds ‖W‖_F ‖H‖_F + Σ|y|, and norm_bound_ follows ‖W‖_F from above. Only where the bound does
 /// not settle it (a run that is diverging) are the loss and the norm computed ahead of the step.
 template <class T>
 void DenseLayer<T>::refuse_overflow(ConstView<T> H, const SparseBatch<T>& targets, T eta) {
   const double limit = std::sqrt(static_cast<double>(std::numeric_limits<T>::max())) / 16;
   const double norm_H = frobenius_norm<T>(this->backend(), H);
-  if (norm_bound_ * std::max(norm_H, 1.0) < limit && norm_H * static_cast<double>(eta) < limit) return;
+  const double norm_Y = sum_of_magnitudes(targets);
+  if (norm_bound_ * std::max(norm_H, 1.0) + norm_Y < limit && norm_H * static_cast<double>(eta) < limit) return;
   norm_bound_ = frobenius_norm<T>(this->backend(), W_);
   const double loss = pass_over_rows(H, targets, Update::no, T(0), {});
   const double step_norm = 2 * static_cast<double>(eta) * std::sqrt(loss) * norm_H;

@@ -10,6 +10,11 @@
 #include "widehead/errors.h"
 
 namespace widehead {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
 
 template <class T>
 FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptions& factored,
@@ -27,7 +32,10 @@ FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptio
   set_identity(U());
   set_identity(U_inv_T());
   this->fill_initial(V_);
-  if (options.initial != Initial::zero) this->gram_of_rows(V_, Q());
+  if (options.initial != Initial::zero) {
+    this->gram_of_rows(V_, Q());
+    V_bound_ = infinity;
+  }
 }
 
 /// Alg. 2 steps 2, 5 and 6 as far as the loss needs them: Ŷ, C = Ĥ/2 − Ŷ and
@@ -77,6 +85,23 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
   return backend.solve_shifted(-c, G, 4 * std::numeric_limits<T>::epsilon(), X);
 }
 
+/// Whether the commit half stays finite. The stack grows by 2η‖TH‖‖H‖ at most (and by 1/c), V by
+/// 2η‖TH‖Σ|y|; the bounds follow, and the norms themselves are taken only where the bounds do not settle it.
+template <class T>
+bool FactoredLayer<T>::fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta, T c) {
+  auto& backend = this->backend();
+  const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
+  const double factor = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(TH, TH));
+  const double stack_growth = factor * std::sqrt(backend.dot(H, H)), V_growth = factor * sum_of_magnitudes(targets);
+  const auto stack_after = [&] { return (stack_bound_ + stack_growth) / static_cast<double>(c); };
+  if (!(stack_after() < limit)) stack_bound_ = std::sqrt(backend.dot(S, S));
+  if (!(V_bound_ + V_growth < limit)) V_bound_ = std::sqrt(backend.dot(V_, V_));
+  if (!(stack_after() < limit) || !(V_bound_ + V_growth < limit)) return false;
+  stack_bound_ = stack_after();
+  V_bound_ += V_growth;
+  return true;
+}
+
 template <class T>
 double FactoredLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
   auto& backend = this->backend();
@@ -114,7 +139,7 @@ double FactoredLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets
   const auto two_P = H_hat;
   backend.add(2 * c, H_hat, -2 * c, Y_hat, two_P);
   backend.gemm(Op::none, Op::none, -2 * eta, H, M, T(1), two_P);
-  if (backend.find_non_finite(TH) >= 0) {
+  if (!fits(H, targets, S, TH, eta, c)) {
     throw NumericalError(fmt::format("step {}: the update overflows (loss = {}, eta = {}); the step was not taken",
                                      this->steps() + 1, L, eta));
   }
@@ -133,9 +158,11 @@ double FactoredLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets
 template <class T>
 void FactoredLayer<T>::maintain(std::int64_t steps) {
   if (stabilizer_.due(steps)) {
-    stabilizer_.check(this->backend(), {V_, U(), U_inv_T()});
+    V_bound_ *= stabilizer_.check(this->backend(), {V_, U(), U_inv_T()});
+    stack_bound_ = infinity;  // to be taken afresh
   } else if (factored_.inverse == Inverse::refresh && steps % factored_.refresh_every == 0) {
     if (invert_afresh<T>(this->backend(), U(), square_, U_inv_T())) ++inversions_;
+    stack_bound_ = infinity;
   }
 }
 

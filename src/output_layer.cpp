@@ -98,7 +98,7 @@ double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, doubl
   if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
     throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
   }
-  if (eta * options_.weight_decay >= 1) {
+  if (!(eta * options_.weight_decay < 1) || !(shrinkage(static_cast<T>(eta)) > T(0))) {
     throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
                                             options_.weight_decay, eta * options_.weight_decay));
   }

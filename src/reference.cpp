@@ -165,7 +165,13 @@ double Reference::minibatch_step(const Table& H, const Table& Y, double eta, Tab
   const Table H_T = transposed(H);
   // Alg. 2 step 8 first, because it alone can fail: (HᵀH − I/(2η))⁻¹Hᵀ; η = 0 changes nothing.
   Table update = table(H_T.size(), H.size());
-  if (eta > 0) update = product(inverse(sum(product(H_T, H), -1 / (2 * eta), identity(H_T.size()))), H_T);
+  if (eta > 0) {
+    try {
+      update = product(inverse(sum(product(H_T, H), -1 / (2 * eta), identity(H_T.size()))), H_T);
+    } catch (const NumericalError&) {
+      throw NumericalError(fmt::format("Algorithm 2 step 8: HᵀH − I/(2η) is singular (eta = {})", eta));
+    }
+  }
   const Table H_hat = product(Q, H);                                      // Alg. 2 step 1: Ĥ = QH
   const Table Y_hat = product(transposed(U), product(transposed(V), Y));  // Alg. 2 step 2: Ŷ = Uᵀ(VᵀY)
   const Table Z_hat = sum(H_hat, -1, Y_hat);                              // Alg. 2 step 3: Ẑ = Ĥ − Ŷ
@@ -203,6 +209,16 @@ void Reference::restore_pristine() {
   V = W();
   U = identity(U.size());
   U_inv_T = U;
+}
+
+bool Reference::is_finite() const {
+  double poison = 0;  // stays 0 unless some value is NaN or infinite
+  for (const Table* table : {&V, &U, &U_inv_T, &Q}) {
+    for (const Vector& row : *table) {
+      for (const double value : row) poison += 0 * value;
+    }
+  }
+  return poison == 0;
 }
 
 Reference::Table Reference::W() const { return product(V, U); }
@@ -245,6 +261,7 @@ ReferenceLayer::ReferenceLayer(const LayerOptions& options, const StabilizerOpti
       reference_(options.outputs, options.dim),
       stabilizer_(stabilizer),
       W_(options.dim, options.outputs) {
+  const Stabilizer<double> checked(stabilizer, options.dim);  // refuses bad options
   if (options.weight_decay != 0) {
     throw std::invalid_argument(
         fmt::format("reference layer: weight_decay = {}, but the paper's algorithms have none", options.weight_decay));
@@ -259,6 +276,7 @@ double ReferenceLayer::take_step(ConstView<double> H, const SparseBatch<double>&
   const Table h = to_table(H), y = to_table(targets);
   Table grad;
   double L = 0;
+  const Reference before = reference_;
   if (H.cols == 1) {
     Vector grad_h;
     L = reference_.online_step(transposed(h)[0], transposed(y)[0], eta, grad_h);
@@ -269,6 +287,11 @@ double ReferenceLayer::take_step(ConstView<double> H, const SparseBatch<double>&
   write(grad, grad_H);
   if (stabilizer_.kind != Stabilize::never && (steps() + 1) % stabilizer_.n_check == 0) {
     reference_.singular_stabilize(stabilizer_.sigma_low, stabilizer_.sigma_high);
+  }
+  if (!reference_.is_finite()) {
+    reference_ = before;
+    throw NumericalError(
+        fmt::format("step {}: the update overflows (loss = {}, eta = {}); the step was not taken", steps() + 1, L, eta));
   }
   return L;
 }

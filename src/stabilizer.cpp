@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "widehead/random.h"
@@ -49,12 +50,17 @@ Stabilizer<T>::Stabilizer(const StabilizerOptions& options, Size dim)
 }
 
 template <class T>
-void Stabilizer<T>::check(Backend<T>& backend, Factors<T> factors) {
+double Stabilizer<T>::check(Backend<T>& backend, Factors<T> factors) {
   const auto start = std::chrono::steady_clock::now();
   ++account_.checks;
   const auto fixes_before = account_.fixes;
   invert_afresh<T>(backend, factors.U, scratch_, factors.U_inv_T);
-  if (options_.kind == Stabilize::power) {
+  const double norm_U = std::sqrt(backend.dot(factors.U, factors.U));
+  V_growth_ = 1;
+  if (norm_U > 0.01 / static_cast<double>(std::numeric_limits<T>::epsilon())) {
+    restore_pristine(backend, factors);  // so far out, a rank-one fix would be lost in rounding
+    V_growth_ = norm_U;
+  } else if (options_.kind == Stabilize::power) {
     check_by_power_iteration(backend, factors);
   } else {
     check_by_svd(backend, factors);
@@ -65,6 +71,7 @@ void Stabilizer<T>::check(Backend<T>& backend, Factors<T> factors) {
     invert_afresh<T>(backend, factors.U, scratch_, factors.U_inv_T);
   }
   account_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return V_growth_;
 }
 
 template <class T>
@@ -76,7 +83,10 @@ void Stabilizer<T>::check_by_svd(Backend<T>& backend, Factors<T> factors) {
   const auto left = restore ? MatrixView<T>{} : left_.scratch(d, d);
   backend.svd(copy, sigma_, left);
   if (restore) {
-    if (is_unsafe(sigma_.front()) || is_unsafe(sigma_.back())) restore_pristine(backend, factors);
+    if (is_unsafe(sigma_.front()) || is_unsafe(sigma_.back())) {
+      restore_pristine(backend, factors);
+      V_growth_ = std::max(1.0, static_cast<double>(sigma_.front()));
+    }
     return;
   }
   for (Size k = 0; k < d; ++k) {
@@ -117,7 +127,7 @@ template <class T>
 void Stabilizer<T>::fix_singular_value(Backend<T>& backend, Factors<T> factors, double sigma, ConstView<T> u) {
   if (!(sigma > 0)) return;  // exactly singular: nothing to rescale, and the next step will say so
   const double alpha = (1 - sigma) / sigma;
-  const double beta = -alpha / (1 + alpha);
+  const double beta = sigma - 1;  // −α/(1+α), without the cancellation
   const auto product = vectors_.view().columns(2, 1);
   backend.gemm(Op::transpose, Op::none, T(1), factors.U, u, T(0), product);  // Uᵀu
   backend.gemm(Op::none, Op::transpose, static_cast<T>(alpha), u, product, T(1), factors.U);
@@ -132,6 +142,7 @@ void Stabilizer<T>::fix_singular_value(Backend<T>& backend, Factors<T> factors, 
   }
   backend.copy(u, fixed_u_.view().columns(pending, 1));
   fixed_beta_.push_back(static_cast<T>(beta));
+  V_growth_ *= std::max(1.0, sigma);  // ‖I + β u uᵀ‖ = max(1, σ)
   ++account_.fixes;
 }
 

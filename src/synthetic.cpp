@@ -111,7 +111,9 @@ template <class T>
 double spectral_norm_squared(ConstView<T> H) {
   constexpr int max_iterations = 300;
   constexpr double tolerance = 1e-12;
-  std::vector<double> x(static_cast<std::size_t>(H.cols), 1.0), y(static_cast<std::size_t>(H.rows));
+  std::vector<double> x(static_cast<std::size_t>(H.cols)), y(static_cast<std::size_t>(H.rows));
+  const Random random(0, 5);
+  for (std::size_t j = 0; j < x.size(); ++j) x[j] = random.normal(j, 0).first;
   double norm = 0;
   for (int iteration = 0; iteration < max_iterations; ++iteration) {
     double length = 0;

@@ -24,7 +24,7 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
     throw std::invalid_argument(fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
   }
   if (options.radix < 2) throw std::invalid_argument(fmt::format("timeline: radix = {}, but it must be at least 2", options.radix));
-  if (options_.panel_rank == 0) options_.panel_rank = std::max<Size>(1, store.dim() / 4);
+  if (options_.panel_rank == 0) options_.panel_rank = std::min(store.dim(), std::max<Size>(8, store.dim() / 4));
   panel_ = std::move(take_block().panel);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 
@@ -53,10 +54,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   }
   const Size d = options.dim;
   if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
-  windowed_.probes = std::min(windowed_.probes, d);
-  if (windowed_.timeline.panel_rank > 0 && windowed_.timeline.panel_rank < windowed_.probes) {
-    windowed_.probes = windowed_.timeline.panel_rank;
-  }
+  windowed_.probes = std::min(windowed_.probes, timeline_.options().panel_rank);  // what one deflation may add
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window);
   set_identity(U_T());
   if (options.initial != Initial::zero) {
@@ -136,6 +134,24 @@ std::string WindowedLayer<T>::describe_rate(ConstView<T> H, T eta) const {
   return fmt::format("eta = {}, λ₁ = 2η‖H‖₂² = {:.4g}", eta, 2 * static_cast<double>(eta) * spectral_norm_squared<T>(H));
 }
 
+/// Whether the commit half stays finite: the stack grows by 2η‖SH‖‖H‖ and the appended rows 2η‖H‖ at
+/// most. The bound follows it, and the norm itself is taken only where the bound does not settle it.
+/// (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse of a U with
+/// condition below absorb_limit.)
+template <class T>
+bool WindowedLayer<T>::fits(ConstView<T> H, ConstView<T> SH, T eta) {
+  auto& backend = this->backend();
+  const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
+  const double growth = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(H, H)) * (1 + std::sqrt(backend.dot(SH, SH)));
+  if (!(stack_bound_ + growth < limit)) {
+    const auto S_T = S_T_.view().columns(0, SH.rows);
+    stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
+  }
+  if (!(stack_bound_ + growth < limit)) return false;
+  stack_bound_ += growth;
+  return true;
+}
+
 template <class T>
 double WindowedLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
   auto& backend = this->backend();
@@ -160,7 +176,7 @@ double WindowedLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets
   const auto two_P = H_hat;                                             // P = cẐ − ηHM
   backend.add(2 * c, H_hat, -2 * c, Y_hat, two_P);
   backend.gemm(Op::none, Op::none, -2 * eta, H, M, T(1), two_P);
-  if (backend.find_non_finite(SH) >= 0) {
+  if (!fits(H, SH, eta)) {
     throw NumericalError(fmt::format("step {}: the update overflows (loss = {}, {}); the step was not taken",
                                      this->steps() + 1, L, describe_rate(H, eta)));
   }
@@ -207,6 +223,7 @@ void WindowedLayer<T>::close_window() {
     flip();
   }
   window_.clear();
+  stack_bound_ += std::sqrt(static_cast<double>(d));  // a flip or a deflation makes rows of U orthonormal
   account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 

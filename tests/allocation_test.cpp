@@ -16,7 +16,8 @@ std::atomic<long> allocations{0};
 
 void* counted(std::size_t bytes, std::size_t alignment = 0) {
   ++allocations;
-  void* memory = alignment == 0 ? std::malloc(bytes) : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  void* memory = alignment == 0 ? std::malloc(bytes)
+                                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -26,8 +27,12 @@ void* counted(std::size_t bytes, std::size_t alignment = 0) {
 
 void* operator new(std::size_t bytes) { return counted(bytes); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<std::size_t>(alignment)); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, static_cast<std::size_t>(alignment)); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return counted(bytes, static_cast<std::size_t>(alignment));
+}
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t) noexcept { release(memory); }
@@ -38,7 +43,7 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { rel
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
 
 extern "C" {
-void* __real_calloc(std::size_t count, std::size_t size);  // NOLINT: the linker's names
+void* __real_calloc(std::size_t count, std::size_t size);   // NOLINT: the linker's names
 void* __wrap_calloc(std::size_t count, std::size_t size) {  // NOLINT
   ++allocations;
   return __real_calloc(count, size);
@@ -71,11 +76,13 @@ TEST_P(HeadTest, StepAllocatesNothingAfterWarmUp) {
     for (const int threads : {1, 2}) {
       for (const bool weighted : {false, true}) {
         SCOPED_TRACE(fmt::format("{} threads, {}", threads, weighted ? "weighted" : "not weighted"));
-        const auto layer = make_layer<T>(GetParam(), {.outputs = D, .dim = d, .weight_decay = 0.1, .initial = Initial::normal}, threads);
+        const auto layer = make_layer<T>(
+            GetParam(), {.outputs = D, .dim = d, .weight_decay = 0.1, .initial = Initial::normal}, threads);
         std::vector<TypedMinibatch<T>> minibatches;
         Dice dice(91);
         // The first is the largest; the same shapes come again: what is made once for each shape is made.
-        for (const Size m : {100, 1, 30, 100}) minibatches.emplace_back(make_minibatch(dice, {D, d, m, m == 30 ? 0 : 4, weighted}));
+        for (const Size m : {100, 1, 30, 100})
+          minibatches.emplace_back(make_minibatch(dice, {D, d, m, m == 30 ? 0 : 4, weighted}));
         Matrix<T> grad_H(d, 100);
         const auto round = [&] {
           for (const auto& minibatch : minibatches) {

@@ -132,7 +132,10 @@ TEST_P(BackendTest, LuSolveUndoesTheProductAndTheTransposedOne) {
       SCOPED_TRACE(fmt::format("seed {}", seed));
       Dice dice(seed);
       // the last one is large enough for threads (n² columns > 2 Mflop)
-      const Size n = seed == seeds(1).front() ? 1 : seed % 6 == 0 ? 120 : dice.between(2, 40), columns = n == 120 ? 150 : dice.between(1, 30);
+      const Size n = seed == seeds(1).front() ? 1
+                     : seed % 6 == 0          ? 120
+                                              : dice.between(2, 40),
+                 columns = n == 120 ? 150 : dice.between(1, 30);
       const auto A = dice.matrix<T>(n, n), X = dice.matrix<T>(n, columns);
       Padded<T> factors(A);
       std::vector<int> pivots(static_cast<std::size_t>(n));
@@ -161,7 +164,8 @@ TEST_P(BackendTest, InvertGivesTheInverse) {
       EXPECT_TRUE(backend.invert(inverse));
       const auto A_inv = to_double<T>(inverse);
       const auto I = Matrix<double>::identity(n);
-      EXPECT_TRUE(is_near<double>(product(Op::none, A_inv, Op::none, to_double(A)), I, tolerance::solve<T>(n), norm(A) * norm(A_inv)));
+      EXPECT_TRUE(is_near<double>(product(Op::none, A_inv, Op::none, to_double(A)), I, tolerance::solve<T>(n),
+                                  norm(A) * norm(A_inv)));
       EXPECT_TRUE(inverse.rim_is_intact());
     }
   });
@@ -192,7 +196,8 @@ TEST_P(BackendTest, QrGivesOrthonormalColumnsAndTheTriangle) {
       backend.qr(without_R, {});
       EXPECT_TRUE(is_identical<T>(Q, without_R));
       const auto q = to_double<T>(Q);
-      EXPECT_TRUE(is_near<double>(product(Op::transpose, q, Op::none, q), Matrix<double>::identity(r), tolerance::svd<T>(n)));
+      EXPECT_TRUE(
+          is_near<double>(product(Op::transpose, q, Op::none, q), Matrix<double>::identity(r), tolerance::svd<T>(n)));
       EXPECT_TRUE(is_near<double>(product(Op::none, q, Op::none, to_double<T>(R)), to_double(X), tolerance::svd<T>(n)));
       for (Size j = 0; j < r; ++j) {
         for (Size i = j + 1; i < r; ++i) EXPECT_EQ(R.view()(i, j), T(0));
@@ -229,7 +234,8 @@ TEST_P(BackendTest, SvdFindsKnownSingularValuesAndLeftVectors) {
       // A Aᵀ u = σ² u
       auto residual = product(Op::none, a, Op::none, product(Op::transpose, a, Op::none, u));
       for (Size k = 0; k < n; ++k) {
-        for (Size i = 0; i < n; ++i) residual(i, k) -= std::pow(static_cast<double>(sigma[static_cast<std::size_t>(k)]), 2) * u(i, k);
+        for (Size i = 0; i < n; ++i)
+          residual(i, k) -= std::pow(static_cast<double>(sigma[static_cast<std::size_t>(k)]), 2) * u(i, k);
       }
       EXPECT_LE(norm(residual), tolerance::svd<T>(n) * known[0] * known[0]);
       EXPECT_TRUE(A.rim_is_intact() && left.rim_is_intact());

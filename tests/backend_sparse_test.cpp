@@ -15,7 +15,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, BackendTest, testing::ValuesIn(backend_cases()), b
 
 /// Small ones of every kind, and one large enough for threads (nonzeros · d > 65536).
 std::vector<MinibatchShape> shapes() {
-  return {{1, 1, 1, 0}, {1, 1, 1, 1}, {1, 3, 4, 5}, {9, 1, 5, 1}, {12, 7, 1, 6}, {12, 7, 10, 0}, {8, 16, 20, 5}, {2000, 120, 300, 3}};
+  return {{1, 1, 1, 0},  {1, 1, 1, 1},   {1, 3, 4, 5},   {9, 1, 5, 1},
+          {12, 7, 1, 6}, {12, 7, 10, 0}, {8, 16, 20, 5}, {2000, 120, 300, 3}};
 }
 
 /// Calls check(minibatch, V) for each shape.
@@ -138,7 +139,8 @@ TEST_P(BackendTest, ApplyRankOnesMultipliesVByAllFactorsInTheirOrder) {
         }
       }
       backend.apply_rank_ones(u, beta, V_view);
-      EXPECT_TRUE(is_near<T>(V_view, truth, tolerance::product<T>((d + 2) * std::max<Size>(fixes, 1)), growth * norm(V)));
+      EXPECT_TRUE(
+          is_near<T>(V_view, truth, tolerance::product<T>((d + 2) * std::max<Size>(fixes, 1)), growth * norm(V)));
       EXPECT_TRUE(V_view.rim_is_intact());
     }
   });

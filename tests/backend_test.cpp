@@ -67,7 +67,8 @@ TEST_P(BackendTest, GemmIsTheProductWhenItIsCutIntoStripes) {
       Size m, n, k;
     };
     // more and fewer stripes than threads, stripes that are cut short, either direction of cutting
-    for (const auto& [m, n, k] : {Extents{15, 9, 7500}, {17, 16, 3700}, {31, 33, 1000}, {49, 47, 450}, {48, 200, 105}, {1, 1000, 1001}}) {
+    for (const auto& [m, n, k] :
+         {Extents{15, 9, 7500}, {17, 16, 3700}, {31, 33, 1000}, {49, 47, 450}, {48, 200, 105}, {1, 1000, 1001}}) {
       for (const Op op_a : {Op::none, Op::transpose}) {
         for (const Op op_b : {Op::none, Op::transpose}) check_gemm<T>(backend, dice, {op_a, op_b, m, n, k}, 0.75, 0.5);
       }
@@ -158,12 +159,14 @@ TEST_P(BackendTest, AddCopyAndScaleWorkElementByElement) {
 TEST_P(BackendTest, DotIsTheTraceAccumulatedInDouble) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(7);
-    for (const auto& [rows, cols] : {std::pair<Size, Size>{1, 1}, {1, 50}, {50, 1}, {37, 5}, {400, 2}, {300, 250}, {70000, 1}, {40000, 2}}) {
+    for (const auto& [rows, cols] :
+         {std::pair<Size, Size>{1, 1}, {1, 50}, {50, 1}, {37, 5}, {400, 2}, {300, 250}, {70000, 1}, {40000, 2}}) {
       SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
       Padded<T> A(dice.matrix<T>(rows, cols)), B(dice.matrix<T>(rows, cols));
       double truth = 0;
       for (Size j = 0; j < cols; ++j) {
-        for (Size i = 0; i < rows; ++i) truth += static_cast<double>(A.view()(i, j)) * static_cast<double>(B.view()(i, j));
+        for (Size i = 0; i < rows; ++i)
+          truth += static_cast<double>(A.view()(i, j)) * static_cast<double>(B.view()(i, j));
       }
       const double scale = norm<T>(A) * norm<T>(B);
       const double dot = backend.dot(A, B);
@@ -204,9 +207,7 @@ TEST_P(BackendTest, KnowsItsDeviceAndThreads) {
   });
 }
 
-TEST(Backend, WithZeroThreadsTakesAllCores) {
-  EXPECT_EQ(make_cpu_backend<float>(0)->threads(), system_info().cores);
-}
+TEST(Backend, WithZeroThreadsTakesAllCores) { EXPECT_EQ(make_cpu_backend<float>(0)->threads(), system_info().cores); }
 
 TEST(Backend, RefusesANegativeNumberOfThreads) {
   expect_throw<std::invalid_argument>([] { make_cpu_backend<float>(-2); }, {"threads = -2"});
@@ -219,17 +220,18 @@ TEST(Backend, ReportsExtentsBeyondTheIntegersOfBlasAlsoFromItsThreads) {
   const Size huge = 3000000000;
   const MatrixView<double> A(&nothing, 100, 1000, huge), C(&nothing, 100, 100, huge);
   for (const int threads : {1, 3}) {
-    expect_throw<BackendError>(
-        [&] { make_cpu_backend<double>(threads)->gemm(Op::none, Op::transpose, 1, A, A, 0, C); }, {"3000000000"});
+    expect_throw<BackendError>([&] { make_cpu_backend<double>(threads)->gemm(Op::none, Op::transpose, 1, A, A, 0, C); },
+                               {"3000000000"});
   }
 }
 
 TEST(Backend, ReportsAProductThatOneDnnRefuses) {
-  if (system_info().sgemm_library.find("oneDNN") == std::string::npos) GTEST_SKIP() << "float products are not oneDNN's here";
+  if (system_info().sgemm_library.find("oneDNN") == std::string::npos)
+    GTEST_SKIP() << "float products are not oneDNN's here";
   Matrix<float> A(4, 4), C(4, 4);
   const MatrixView<float> overlapping(A.data(), 4, 4, 1);
-  expect_throw<BackendError>(
-      [&] { make_cpu_backend<float>(1)->gemm(Op::none, Op::none, 1, overlapping, A, 0, C); }, {"dnnl_sgemm(4 x 4 x 4)"});
+  expect_throw<BackendError>([&] { make_cpu_backend<float>(1)->gemm(Op::none, Op::none, 1, overlapping, A, 0, C); },
+                             {"dnnl_sgemm(4 x 4 x 4)"});
 }
 
 TEST(Backend, ReportsAnSvdThatFails) {

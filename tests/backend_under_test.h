@@ -15,7 +15,9 @@ struct BackendCase {
   Dtype dtype;
   int threads;
 };
-inline void PrintTo(const BackendCase& param, std::ostream* out) { *out << name_of(param.dtype) << ", " << param.threads << " threads"; }
+inline void PrintTo(const BackendCase& param, std::ostream* out) {
+  *out << name_of(param.dtype) << ", " << param.threads << " threads";
+}
 
 /// TEST_P(…) { run([&]<class T>(Backend<T>& backend) { … }); }
 class BackendTest : public testing::TestWithParam<BackendCase> {
@@ -26,14 +28,16 @@ class BackendTest : public testing::TestWithParam<BackendCase> {
   }
 };
 
-inline std::vector<BackendCase> backend_cases() { return {{Dtype::f32, 1}, {Dtype::f32, 3}, {Dtype::f64, 1}, {Dtype::f64, 3}}; }
+inline std::vector<BackendCase> backend_cases() {
+  return {{Dtype::f32, 1}, {Dtype::f32, 3}, {Dtype::f64, 1}, {Dtype::f64, 3}};
+}
 inline std::string backend_case_name(const testing::TestParamInfo<BackendCase>& info) {
   return name_of(info.param.dtype) + "_on_" + std::to_string(info.param.threads);
 }
 
 /// α op(A) op(B) + β C in double, by the definition; β = 0 ignores C.
-inline Matrix<double> product(Op op_a, Op op_b, double alpha, const Matrix<double>& A, const Matrix<double>& B, double beta,
-                              const Matrix<double>& C) {
+inline Matrix<double> product(Op op_a, Op op_b, double alpha, const Matrix<double>& A, const Matrix<double>& B,
+                              double beta, const Matrix<double>& C) {
   Matrix<double> result(C.rows(), C.cols());
   const Size depth = op_a == Op::none ? A.cols() : A.rows();
   for (Size j = 0; j < C.cols(); ++j) {

@@ -21,7 +21,9 @@ template <class T>
 class BesideOracle {
  public:
   BesideOracle(const HeadCase& head, const LayerOptions& options, int threads = 1)
-      : layer(make_layer<T>(head, options, threads)), oracle(to_double(layer->weights()), options.weight_decay), head_(head) {}
+      : layer(make_layer<T>(head, options, threads)),
+        oracle(to_double(layer->weights()), options.weight_decay),
+        head_(head) {}
 
   void step(const Minibatch& minibatch) {
     const TypedMinibatch<T> typed(minibatch);

@@ -50,8 +50,8 @@ TEST(Cli, VerifyPrintsItsFindingsAsJson) {
   const auto outcome = run("verify --head factored --dtype f64 --steps 30 --lambda 0.05 --json" + tiny);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto object = Json::parse(outcome.out);
-  expect_keys(object, {"head", "outputs", "dim", "batch", "nonzeros", "dtype", "lambda", "steps", "rel_W", "rel_Q", "rel_grad", "rel_loss",
-                       "inverse", "stabilizer", "diagnostics"});
+  expect_keys(object, {"head", "outputs", "dim", "batch", "nonzeros", "dtype", "lambda", "steps", "rel_W", "rel_Q",
+                       "rel_grad", "rel_loss", "inverse", "stabilizer", "diagnostics"});
   EXPECT_EQ(object["head"], "factored");
   EXPECT_EQ(object["steps"], 30);
   EXPECT_EQ(object["outputs"], 50);
@@ -63,13 +63,14 @@ TEST(Cli, VerifyPrintsItsFindingsAsJson) {
 }
 
 TEST(Cli, VerifyTakesEveryOption) {
-  for (const std::string options : {"--head dense --dtype f32", "--head reference --dtype f64", "--head factored --inverse solve",
-                                    "--head factored --inverse refresh --refresh-every 2",
-                                    "--head factored --stabilizer svd --sigma-low 0.5 --sigma-high 2 --n-check 3",
-                                    "--head factored --stabilizer power --iterations 50", "--head factored --stabilizer pristine",
-                                    "--head factored --stabilizer none", "--init normal --init-scale 0.1 --seed 7", "--weight-decay 0.1",
-                                    "--activation tanh --targets uniform --nonzeros 0", "--activation sigmoid --nonzeros 5",
-                                    "--head windowed --window 3 --absorb-limit 10 --deflate-below 0.5 --probes 2 --panel-rank 2 --radix 2"}) {
+  for (const std::string options :
+       {"--head dense --dtype f32", "--head reference --dtype f64", "--head factored --inverse solve",
+        "--head factored --inverse refresh --refresh-every 2",
+        "--head factored --stabilizer svd --sigma-low 0.5 --sigma-high 2 --n-check 3",
+        "--head factored --stabilizer power --iterations 50", "--head factored --stabilizer pristine",
+        "--head factored --stabilizer none", "--init normal --init-scale 0.1 --seed 7", "--weight-decay 0.1",
+        "--activation tanh --targets uniform --nonzeros 0", "--activation sigmoid --nonzeros 5",
+        "--head windowed --window 3 --absorb-limit 10 --deflate-below 0.5 --probes 2 --panel-rank 2 --radix 2"}) {
     SCOPED_TRACE(options);
     const auto outcome = run("verify --steps 8 --lambda 0.05 --tolerance 1e-4 --json " + options + tiny);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -95,21 +96,23 @@ TEST(Cli, VerifyExitsWithOneWhenTheToleranceIsExceeded) {
 TEST(Cli, VerifyTakesAToleranceOfZeroAtItsWord) { EXPECT_EQ(run("verify --steps 20 --tolerance 0" + tiny).code, 1); }
 
 TEST(Cli, VerifyExitsWithOneWhenTheHeadStops) {
-  const auto outcome = run("verify --head factored --outputs 50 --dim 6 --batch 1 --lambda 1 --dtype f64 --stabilizer none --threads 1 --json");
+  const auto outcome = run(
+      "verify --head factored --outputs 50 --dim 6 --batch 1 --lambda 1 --dtype f64 --stabilizer none --threads 1 --json");
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(Json::parse(outcome.out)["error"].get<std::string>().find("singular"), std::string::npos) << outcome.out;
 }
 
 TEST(Cli, BenchStepPrintsOneLineOfJsonForEachHeadAndShape) {
-  const auto outcome = run("bench step --heads dense,factored --outputs 60,80 --dim 6 --batch 4 --rounds 1 --threads 1 --json");
+  const auto outcome =
+      run("bench step --heads dense,factored --outputs 60,80 --dim 6 --batch 4 --rounds 1 --threads 1 --json");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   std::vector<Json> objects;
   for (std::string line; std::getline(lines, line);) objects.push_back(Json::parse(line));
   ASSERT_EQ(objects.size(), 4U);
   for (std::size_t i = 0; i < 4; ++i) {
-    expect_keys(objects[i], {"head", "outputs", "dim", "batch", "nonzeros", "dtype", "threads", "device", "ms", "gflops", "speedup_vs_dense",
-                             "gemm_gflops"});
+    expect_keys(objects[i], {"head", "outputs", "dim", "batch", "nonzeros", "dtype", "threads", "device", "ms",
+                             "gflops", "speedup_vs_dense", "gemm_gflops"});
     EXPECT_EQ(objects[i]["head"], i % 2 == 0 ? "dense" : "factored");
     EXPECT_EQ(objects[i]["outputs"], i < 2 ? 60 : 80);
     EXPECT_EQ(objects[i]["dim"], 6);
@@ -118,7 +121,8 @@ TEST(Cli, BenchStepPrintsOneLineOfJsonForEachHeadAndShape) {
     EXPECT_EQ(objects[i]["dtype"], "f32");
     EXPECT_EQ(objects[i]["threads"], 1);
     EXPECT_EQ(objects[i]["device"], "cpu");
-    for (const char* key : {"ms", "gflops", "speedup_vs_dense", "gemm_gflops"}) EXPECT_GT(objects[i][key].get<double>(), 0) << key;
+    for (const char* key : {"ms", "gflops", "speedup_vs_dense", "gemm_gflops"})
+      EXPECT_GT(objects[i][key].get<double>(), 0) << key;
   }
   EXPECT_EQ(objects[0]["speedup_vs_dense"], 1.0);
 }
@@ -177,29 +181,30 @@ TEST(Cli, WrongUsageExitsWithTwoAndNamesTheValue) {
   struct Case {
     std::string arguments, text;
   };
-  for (const auto& [arguments, text] : std::vector<Case>{{"", "subcommand"},
-                                                         {"frobnicate", "frobnicate"},
-                                                         {"verify --frobnicate 3", "--frobnicate"},
-                                                         {"verify --head densest", "densest"},
-                                                         {"verify --outputs 0", "0"},
-                                                         {"verify --outputs many", "many"},
-                                                         {"verify --dim 70000", "70000"},
-                                                         {"verify --batch -1", "-1"},
-                                                         {"verify --steps 0", "0"},
-                                                         {"verify --lambda -0.5", "-0.5"},
-                                                         {"verify --dtype f16", "f16"},
-                                                         {"verify --inverse newton", "newton"},
-                                                         {"verify --stabilizer magic", "magic"},
-                                                         {"verify --threads -1", "-1"},
-                                                         {"verify --window -5", "-5"},
-                                                         {"verify --radix 1", "1"},
-                                                         {"verify --head factored --sigma-low 3 --steps 1", "[3, 100]"},
-                                                         {"verify --head reference --dtype f32 --steps 1", "reference"},
-                                                         {"verify --head reference --dtype f64 --weight-decay 0.1 --steps 1", "0.1"},
-                                                         {"bench", "subcommand"},
-                                                         {"bench step --heads densest", "densest"},
-                                                         {"bench step --rounds 0", "0"},
-                                                         {"info --threads x", "x"}}) {
+  for (const auto& [arguments, text] :
+       std::vector<Case>{{"", "subcommand"},
+                         {"frobnicate", "frobnicate"},
+                         {"verify --frobnicate 3", "--frobnicate"},
+                         {"verify --head densest", "densest"},
+                         {"verify --outputs 0", "0"},
+                         {"verify --outputs many", "many"},
+                         {"verify --dim 70000", "70000"},
+                         {"verify --batch -1", "-1"},
+                         {"verify --steps 0", "0"},
+                         {"verify --lambda -0.5", "-0.5"},
+                         {"verify --dtype f16", "f16"},
+                         {"verify --inverse newton", "newton"},
+                         {"verify --stabilizer magic", "magic"},
+                         {"verify --threads -1", "-1"},
+                         {"verify --window -5", "-5"},
+                         {"verify --radix 1", "1"},
+                         {"verify --head factored --sigma-low 3 --steps 1", "[3, 100]"},
+                         {"verify --head reference --dtype f32 --steps 1", "reference"},
+                         {"verify --head reference --dtype f64 --weight-decay 0.1 --steps 1", "0.1"},
+                         {"bench", "subcommand"},
+                         {"bench step --heads densest", "densest"},
+                         {"bench step --rounds 0", "0"},
+                         {"info --threads x", "x"}}) {
     SCOPED_TRACE(arguments);
     const auto outcome = run(arguments);
     EXPECT_EQ(outcome.code, 2);

@@ -64,8 +64,8 @@ testing::AssertionResult is_near(ConstView<T> A, MatrixView<const double> B, dou
 /// |a − b| ≤ tolerance · scale.
 inline testing::AssertionResult is_near(double a, double b, double tolerance, double scale) {
   if (std::abs(a - b) <= tolerance * scale) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << a << " and " << b << " differ by " << std::abs(a - b) / scale << " of the scale "
-                                     << scale << ", the limit being " << tolerance;
+  return testing::AssertionFailure() << a << " and " << b << " differ by " << std::abs(a - b) / scale
+                                     << " of the scale " << scale << ", the limit being " << tolerance;
 }
 
 /// Equal bit by bit (NaNs included).
@@ -110,7 +110,8 @@ class Padded {
     auto copy = Matrix<T>::copy_of(storage_);
     for (Size j = 0; j < cols_; ++j) std::fill_n(copy.view().block(3, 1, rows_, cols_).column(j), rows_, rim);
     const bool intact = std::all_of(copy.data(), copy.data() + copy.size(), [](T value) { return value == rim; });
-    return intact ? testing::AssertionSuccess() : testing::AssertionFailure() << "something outside the view was written";
+    return intact ? testing::AssertionSuccess()
+                  : testing::AssertionFailure() << "something outside the view was written";
   }
 
  private:

@@ -25,7 +25,9 @@ class Dice {
   explicit Dice(std::uint64_t seed) : engine_(seed) {}
 
   Size between(Size least, Size most) { return std::uniform_int_distribution<Size>(least, most)(engine_); }
-  double uniform(double low, double high) { return as_float(std::uniform_real_distribution<double>(low, high)(engine_)); }
+  double uniform(double low, double high) {
+    return as_float(std::uniform_real_distribution<double>(low, high)(engine_));
+  }
   double normal() { return as_float(std::normal_distribution<double>()(engine_)); }
 
   template <class T>

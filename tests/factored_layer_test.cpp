@@ -51,8 +51,8 @@ TYPED_TEST(FactoredLayerTest, DiagnosticsTellTheSingularValuesOfU) {
   EXPECT_EQ(figures.at("sigma_min"), 1);
   EXPECT_EQ(figures.at("sigma_max"), 1);
   EXPECT_EQ(figures.at("inverse_error"), 0);
-  contract(layer, 0.375);      // σ₀ = 0.25
-  contract(layer, 1.25, 1);    // σ₁ = |−1.5|
+  contract(layer, 0.375);    // σ₀ = 0.25
+  contract(layer, 1.25, 1);  // σ₁ = |−1.5|
   figures = to_map(layer.diagnostics());
   EXPECT_NEAR(figures.at("sigma_min"), 0.25, 4 * tolerance::epsilon<TypeParam>);
   EXPECT_NEAR(figures.at("sigma_max"), 1.5, 4 * tolerance::epsilon<TypeParam>);
@@ -63,7 +63,8 @@ TYPED_TEST(FactoredLayerTest, DiagnosticsTellTheSingularValuesOfU) {
 
 TYPED_TEST(FactoredLayerTest, CountsChecksAndFixes) {
   for (const Stabilize kind : {Stabilize::svd, Stabilize::power}) {
-    auto layer = make_factored<TypeParam>({.stabilizer = {.kind = kind, .sigma_low = 0.5, .sigma_high = 2, .n_check = 2}});
+    auto layer =
+        make_factored<TypeParam>({.stabilizer = {.kind = kind, .sigma_low = 0.5, .sigma_high = 2, .n_check = 2}});
     const auto expect = [&](double checks, double fixes, double sigma_min) {
       const auto figures = to_map(layer.diagnostics());
       EXPECT_EQ(figures.at("checks"), checks);
@@ -84,7 +85,8 @@ TYPED_TEST(FactoredLayerTest, CountsChecksAndFixes) {
 }
 
 TYPED_TEST(FactoredLayerTest, CountsRestores) {
-  auto layer = make_factored<TypeParam>({.stabilizer = {.kind = Stabilize::pristine, .sigma_low = 0.5, .sigma_high = 2, .n_check = 1}});
+  auto layer = make_factored<TypeParam>(
+      {.stabilizer = {.kind = Stabilize::pristine, .sigma_low = 0.5, .sigma_high = 2, .n_check = 1}});
   contract(layer, 0.2);
   EXPECT_EQ(to_map(layer.counters()).at("restores"), 0);
   contract(layer, 0.2);  // 0.36
@@ -98,7 +100,8 @@ TYPED_TEST(FactoredLayerTest, CountsRestores) {
 TYPED_TEST(FactoredLayerTest, CountsFreshInversesAndKeepsNoneWhereItSolves) {
   for (const auto& [name, inverse] : inverse_names()) {
     SCOPED_TRACE(name);
-    auto layer = make_factored<TypeParam>({.inverse = inverse, .refresh_every = 3, .stabilizer = {.kind = Stabilize::never}});
+    auto layer =
+        make_factored<TypeParam>({.inverse = inverse, .refresh_every = 3, .stabilizer = {.kind = Stabilize::never}});
     for (int t = 0; t < 10; ++t) contract(layer, 0.05, t % 3);
     const auto figures = to_map(layer.diagnostics());
     EXPECT_EQ(figures.at("inversions"), inverse == Inverse::refresh ? 3 : 0);
@@ -125,7 +128,8 @@ TYPED_TEST(FactoredLayerTest, KeepsItsSafeRange) {
   for (const auto& [name, kind] : stabilize_names()) {
     if (kind == Stabilize::never) continue;
     SCOPED_TRACE(name);
-    auto layer = make_factored<TypeParam>({.stabilizer = {.kind = kind, .sigma_low = 0.5, .sigma_high = 2, .n_check = 10}}, 60, 12);
+    auto layer = make_factored<TypeParam>(
+        {.stabilizer = {.kind = kind, .sigma_low = 0.5, .sigma_high = 2, .n_check = 10}}, 60, 12);
     // The power method, unlike the SVD, may stop short of the smallest one of a cluster: by a few percent.
     const double slack = kind == Stabilize::power ? 0.05 : 1e-5;
     const auto figures = run_at(layer, 0.2, 120, 10, 0.5 * (1 - slack), 2 * (1 + slack));
@@ -152,7 +156,8 @@ TYPED_TEST(FactoredLayerTest, StepProductsAreThoseOfSevenSquaresPerExample) {
   const Size d = 10, m = 4;
   const auto flops = [&](Inverse inverse) {
     double sum = 0;
-    for (const auto& shape : make_factored<TypeParam>({.inverse = inverse, .stabilizer = {}}, 8, d).step_products(m)) sum += shape.flops();
+    for (const auto& shape : make_factored<TypeParam>({.inverse = inverse, .stabilizer = {}}, 8, d).step_products(m))
+      sum += shape.flops();
     return sum;
   };
   // 7 d² m multiply-adds, and 4 d m² for the m x m products; two stacked blocks fewer without U⁻ᵀ

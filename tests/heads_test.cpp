@@ -20,7 +20,8 @@ namespace {
 TEST(Heads, AllNamesAreUnderTest) {
   std::set<std::string> tested;
   for (const auto& head : plain_heads()) tested.insert(head.options.head);
-  for (const auto name : head_names()) EXPECT_TRUE(tested.contains(std::string(name))) << name << ": see heads_under_test.h";
+  for (const auto name : head_names())
+    EXPECT_TRUE(tested.contains(std::string(name))) << name << ": see heads_under_test.h";
   EXPECT_EQ(tested.size(), head_names().size());
 }
 
@@ -86,7 +87,8 @@ TEST_P(HeadOptionsTest, RefusesABadWeightDecay) {
 TEST(HeadOptions, ReferenceRefusesAnyWeightDecay) {
   auto options = options_of("reference");
   options.layer = {.outputs = 5, .dim = 2, .weight_decay = 0.1};
-  expect_throw<std::invalid_argument>([&] { make_head<double>(options, make_cpu_backend<double>(1)); }, {"weight_decay = 0.1"});
+  expect_throw<std::invalid_argument>([&] { make_head<double>(options, make_cpu_backend<double>(1)); },
+                                      {"weight_decay = 0.1"});
 }
 
 TEST_P(HeadOptionsTest, RefusesABadInitialScale) {
@@ -122,13 +124,15 @@ TEST(HeadOptions, FactoredRefusesToRefreshLessOftenThanNever) {
   auto options = factored_options(Inverse::refresh, Stabilize::never);
   options.layer = {.outputs = 5, .dim = 2};
   options.factored.refresh_every = 0;
-  expect_throw<std::invalid_argument>([&] { make_head<float>(options, make_cpu_backend<float>(1)); }, {"refresh_every = 0"});
+  expect_throw<std::invalid_argument>([&] { make_head<float>(options, make_cpu_backend<float>(1)); },
+                                      {"refresh_every = 0"});
 }
 
 TEST(HeadOptions, ReferenceExistsInDoubleOnly) {
   auto options = options_of("reference");
   options.layer = {.outputs = 5, .dim = 2};
-  expect_throw<std::invalid_argument>([&] { make_head<float>(options, make_cpu_backend<float>(1)); }, {"reference", "double"});
+  expect_throw<std::invalid_argument>([&] { make_head<float>(options, make_cpu_backend<float>(1)); },
+                                      {"reference", "double"});
 }
 
 // ── questions out of range ──────────────────────────────────────────────────────────────────────
@@ -141,7 +145,9 @@ TEST_P(QuestionTest, RefusesRowsAndShapesThatDoNotExist) {
     const auto layer = make_layer<T>(GetParam(), {.outputs = 6, .dim = 3});
     const Matrix<T> H(3, 2);
     Matrix<T> room(8, 8);
-    const auto refuse = [](const std::vector<std::string>& words, const auto& action) { expect_throw<std::invalid_argument>(action, words); };
+    const auto refuse = [](const std::vector<std::string>& words, const auto& action) {
+      expect_throw<std::invalid_argument>(action, words);
+    };
 
     refuse({"k = 0", "D = 6"}, [&] { layer->top_k(H, 0); });
     refuse({"k = 7", "D = 6"}, [&] { layer->top_k(H, 7); });

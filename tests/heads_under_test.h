@@ -27,8 +27,8 @@ inline std::string name_of(Dtype dtype) { return dtype == Dtype::f32 ? "f32" : "
 
 struct HeadCase {
   std::string label;
-  HeadOptions options;            ///< D and d are the test's to fill in
-  bool inverts_U = false;         ///< there are steps without an inverse, which it must refuse
+  HeadOptions options;     ///< D and d are the test's to fill in
+  bool inverts_U = false;  ///< there are steps without an inverse, which it must refuse
   bool allows_weight_decay = true;
   bool exists_in_float = true;
   bool keeps_Q_symmetric = true;  ///< to the last bit; the paper's text as it stands does not

@@ -59,10 +59,11 @@ class Twins {
 
 template <class T>
 struct Good : TypedMinibatch<T> {
-  explicit Good(Size m = 3) : TypedMinibatch<T>([m] {
-    Dice dice(62);
-    return make_minibatch(dice, {D, d, m, 2});
-  }()) {}
+  explicit Good(Size m = 3)
+      : TypedMinibatch<T>([m] {
+          Dice dice(62);
+          return make_minibatch(dice, {D, d, m, 2});
+        }()) {}
 };
 
 TEST_P(HeadTest, RefusesHiddenVectorsThatAreNotFinite) {
@@ -77,7 +78,8 @@ TEST_P(HeadTest, RefusesHiddenVectorsThatAreNotFinite) {
       twins.template expect_refused<std::invalid_argument>(words, [&] { twins.a->evaluate(good.H, good.targets()); });
       twins.template expect_refused<std::invalid_argument>(words, [&] { twins.a->top_k(good.H, 2); });
       const std::vector<Index> rows{1};
-      twins.template expect_refused<std::invalid_argument>(words, [&] { twins.a->scores(good.H, rows, Matrix<T>(1, 3)); });
+      twins.template expect_refused<std::invalid_argument>(words,
+                                                           [&] { twins.a->scores(good.H, rows, Matrix<T>(1, 3)); });
     }
   });
 }
@@ -88,7 +90,8 @@ TEST_P(HeadTest, RefusesHiddenVectorsOfTheWrongShape) {
     const Good<T> good;
     auto H = Dice(1).matrix<T>(d + 1, 3);
     const auto refuse = [&](const std::string& text, MatrixView<const T> view) {
-      twins.template expect_refused<std::invalid_argument>({text, "d = 4"}, [&] { twins.a->step(view, good.targets(), 0.01); });
+      twins.template expect_refused<std::invalid_argument>({text, "d = 4"},
+                                                           [&] { twins.a->step(view, good.targets(), 0.01); });
     };
     refuse("5 x 3", H);
     refuse("4 x 0", H.view().block(0, 0, d, 0));
@@ -125,7 +128,8 @@ TEST_P(HeadTest, RefusesALearningRateThatIsNegativeOrNotFinite) {
     std::vector<std::pair<double, std::string>> bad{{-0.5, "eta = -0.5"}, {NAN, "eta = nan"}, {INFINITY, "eta = inf"}};
     if (GetParam().dtype == Dtype::f32) bad.emplace_back(1e300, "eta = 1e+300");  // too large for a float
     for (const auto& [eta, text] : bad) {
-      twins.template expect_refused<std::invalid_argument>({text}, [&, rate = eta] { twins.a->step(good.H, good.targets(), rate); });
+      twins.template expect_refused<std::invalid_argument>(
+          {text}, [&, rate = eta] { twins.a->step(good.H, good.targets(), rate); });
     }
   });
 }
@@ -177,7 +181,8 @@ TEST_P(HeadTest, RefusesAStepAfterWhichUHasNoInverseAndOnlyThat) {
         const Good<T> good(m);
         const auto H = singular_H<T>(m, exactly);
         if (GetParam().inverts_U) {
-          twins.template expect_refused<NumericalError>({"singular", "eta = 0.5"}, [&] { twins.a->step(H, good.targets(), 0.5); });
+          twins.template expect_refused<NumericalError>({"singular", "eta = 0.5"},
+                                                        [&] { twins.a->step(H, good.targets(), 0.5); });
           EXPECT_NO_THROW(twins.a->step(H, good.targets(), 0.45)) << "any other eta will do";
         } else {
           EXPECT_NO_THROW(twins.a->step(H, good.targets(), 0.5)) << "this head does not invert U";
@@ -192,7 +197,8 @@ TEST_P(HeadTest, RefusesAStepAfterWhichUHasNoInverseAndOnlyThat) {
 
 /// A step either is taken, and the layer goes on, or is refused, and the layer is as before.
 template <class T>
-void expect_sound_step(OutputLayer<T>& layer, ConstView<T> H, const SparseBatch<T>& targets, double eta, bool& refused) {
+void expect_sound_step(OutputLayer<T>& layer, ConstView<T> H, const SparseBatch<T>& targets, double eta,
+                       bool& refused) {
   const auto W = layer.weights(), Q = layer.gram();
   try {
     const double loss = layer.step(H, targets, eta);

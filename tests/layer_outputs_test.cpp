@@ -72,7 +72,8 @@ TEST_P(HeadTest, ScoresAreTheOutputsOfTheNamedRows) {
 
 TEST_P(HeadTest, TopKIsTheSortedHeadOfAllOutputs) {
   run([&]<class T>() {
-    for (const auto& [D, d] : {std::pair<Size, Size>{1, 1}, {30, 4}, {2 * 8192 + 100, 2}}) {  // the last: three blocks of rows
+    for (const auto& [D, d] :
+         {std::pair<Size, Size>{1, 1}, {30, 4}, {2 * 8192 + 100, 2}}) {  // the last: three blocks of rows
       const auto layer = trained_layer<T>(GetParam(), D, d);
       const Oracle oracle(to_double(layer->weights()));
       const auto H = Dice(53).matrix<T>(d, 3);
@@ -154,7 +155,8 @@ TEST_P(HeadTest, TellsWhatItIs) {
     EXPECT_EQ(layer->steps(), 7);
     EXPECT_EQ(layer->backend().threads(), 1);
     for (const auto& figures : {layer->counters(), layer->diagnostics()}) {
-      const auto steps = std::find_if(figures.begin(), figures.end(), [](const auto& figure) { return figure.name == "steps"; });
+      const auto steps =
+          std::find_if(figures.begin(), figures.end(), [](const auto& figure) { return figure.name == "steps"; });
       ASSERT_NE(steps, figures.end());
       EXPECT_EQ(steps->value, 7);
     }
@@ -178,7 +180,8 @@ TEST_P(HeadTest, StartsFromZeroOrFromTheNormalWOfItsSeed) {
     const double mean = std::accumulate(W.data(), W.data() + W.size(), 0.0) / static_cast<double>(W.size());
     EXPECT_NEAR(mean, 0, 5 * 0.5 / 100);
     EXPECT_NEAR(norm(W) * norm(W) / static_cast<double>(W.size()), 0.25, 5 * 0.25 * std::sqrt(2) / 100);
-    EXPECT_TRUE(is_near<T>(layer->gram(), Oracle(Matrix<double>::copy_of(W)).Q(), tolerance::product<T>(D), norm(W) * norm(W)));
+    EXPECT_TRUE(
+        is_near<T>(layer->gram(), Oracle(Matrix<double>::copy_of(W)).Q(), tolerance::product<T>(D), norm(W) * norm(W)));
 
     // The same W in float and double, on any number of threads; another one for another seed.
     auto dense = options_of("dense");

@@ -16,7 +16,8 @@ TEST_P(HeadTest, StepIsExactOverSeveralBlocksOfRows) {
     const Size D = 2 * make_cpu_backend<T>(1)->rows_per_block(d) + 17;
     for (const double weight_decay : weight_decays()) {
       Dice dice(41);
-      BesideOracle<T> pair(GetParam(), {.outputs = D, .dim = d, .weight_decay = weight_decay, .initial = Initial::normal});
+      BesideOracle<T> pair(GetParam(),
+                           {.outputs = D, .dim = d, .weight_decay = weight_decay, .initial = Initial::normal});
       for (const Size m : {1, 4, 2, 5, 1}) pair.step(make_minibatch(dice, {D, d, m, 5}));
       pair.compare_state();
     }
@@ -28,7 +29,8 @@ TEST_P(HeadTest, StepIsExactOnSeveralThreads) {
     constexpr Size D = 90, d = 70;
     for (const double weight_decay : weight_decays()) {
       Dice dice(42);
-      BesideOracle<T> pair(GetParam(), {.outputs = D, .dim = d, .weight_decay = weight_decay, .initial = Initial::normal}, 3);
+      BesideOracle<T> pair(GetParam(),
+                           {.outputs = D, .dim = d, .weight_decay = weight_decay, .initial = Initial::normal}, 3);
       for (const Size m : {100, 7, 130, 1, 100}) pair.step(make_minibatch(dice, {D, d, m, 3, m == 130}));
       pair.compare_state();
     }

@@ -22,8 +22,8 @@ void for_each_setting(const std::vector<double>& weight_decays, const Body& body
   for (const double weight_decay : weight_decays) {
     for (const Initial initial : {Initial::zero, Initial::normal}) {
       for (const bool weighted : {false, true}) {
-        SCOPED_TRACE(fmt::format("weight decay {}, initial W {}, {}", weight_decay, initial == Initial::zero ? "zero" : "normal",
-                                 weighted ? "weighted" : "not weighted"));
+        SCOPED_TRACE(fmt::format("weight decay {}, initial W {}, {}", weight_decay,
+                                 initial == Initial::zero ? "zero" : "normal", weighted ? "weighted" : "not weighted"));
         LayerOptions options;
         options.weight_decay = weight_decay;
         options.initial = initial;
@@ -166,7 +166,8 @@ TEST_P(HeadTest, StepReadsStridedHiddenVectorsAndMayGoWithoutAGradient) {
       Matrix<T> grad_H(6, m);
       const double eta = eta_for(minibatch, lambda);
       const double loss = a->step(H, typed.targets(), eta);
-      EXPECT_TRUE(is_near(b->step(typed.H, typed.targets(), eta, grad_H), loss, tolerance::layer<T>(3), std::abs(loss) + 1));
+      EXPECT_TRUE(
+          is_near(b->step(typed.H, typed.targets(), eta, grad_H), loss, tolerance::layer<T>(3), std::abs(loss) + 1));
       EXPECT_TRUE(is_identical<T>(H, typed.H));
     }
     EXPECT_TRUE(is_near<T>(a->weights(), to_double(b->weights()), tolerance::layer<T>(3)));

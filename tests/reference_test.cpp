@@ -69,7 +69,8 @@ void expect_consistent(const Reference& reference, const Oracle& oracle, double 
   EXPECT_TRUE(is_near<double>(W_of(reference), oracle.W, limit, oracle.W_scale)) << "W = VU";
   EXPECT_TRUE(is_near<double>(to_matrix(reference.Q), oracle.Q(), limit, oracle.W_scale * oracle.W_scale)) << "Q = WᵀW";
   const auto U = to_matrix(reference.U), U_inv_T = to_matrix(reference.U_inv_T);
-  EXPECT_TRUE(is_near<double>(product(transposed(U), U_inv_T), Matrix<double>::identity(U.rows()), limit, norm(U) * norm(U_inv_T)))
+  EXPECT_TRUE(is_near<double>(product(transposed(U), U_inv_T), Matrix<double>::identity(U.rows()), limit,
+                              norm(U) * norm(U_inv_T)))
       << "U⁻ᵀ";
 }
 
@@ -131,7 +132,8 @@ TEST(Reference, Algorithm1IsAlgorithm2WithOneExample) {
     const double a = online.online_step(column(minibatch.H, 0), column(minibatch.Y(), 0), eta, grad_h);
     const double b = minibatch_wise.minibatch_step(to_table(minibatch.H), to_table(minibatch.Y()), eta, grad_H);
     EXPECT_TRUE(is_near(a, b, limit_after(t), 10 + std::abs(b)));
-    EXPECT_TRUE(is_near<double>(to_matrix({grad_h}), transposed(to_matrix(grad_H)), limit_after(t), 10 + norm(to_matrix(grad_H))));
+    EXPECT_TRUE(is_near<double>(to_matrix({grad_h}), transposed(to_matrix(grad_H)), limit_after(t),
+                                10 + norm(to_matrix(grad_H))));
     for (const auto& [x, y, what] : {std::tuple{&online.V, &minibatch_wise.V, "V"},
                                      {&online.U, &minibatch_wise.U, "U"},
                                      {&online.U_inv_T, &minibatch_wise.U_inv_T, "U⁻ᵀ"},
@@ -149,7 +151,11 @@ TEST(Reference, RefusesSingularStepsAndIsAsBefore) {
   Table grad_H;
   // 2η‖h‖² = 1 for η = 1/2
   expect_throw<NumericalError>([&] { reference.online_step({1, 0}, Vector(6), 0.5, grad_h); }, {"eta = 0.5"});
-  expect_throw<NumericalError>([&] { reference.minibatch_step({{1}, {0}}, Table(6, Vector(1)), 0.5, grad_H); }, {"singular"});
+  expect_throw<NumericalError>(
+      [&] {
+        reference.minibatch_step({{1}, {0}}, Table(6, Vector(1)), 0.5, grad_H);
+      },
+      {"singular"});
   EXPECT_EQ(reference.V, before.V);
   EXPECT_EQ(reference.U, before.U);
   EXPECT_EQ(reference.U_inv_T, before.U_inv_T);
@@ -212,7 +218,8 @@ TEST(Reference, StabilizingBringsAllSingularValuesIntoTheRange) {
     const auto W = W_of(reference);
     for (auto& row : reference.U_inv_T) std::fill(row.begin(), row.end(), 99);  // it takes a fresh inverse
     reference.singular_stabilize(0.4, 2.5);
-    const double condition = *std::max_element(known.begin(), known.end()) / *std::min_element(known.begin(), known.end());
+    const double condition =
+        *std::max_element(known.begin(), known.end()) / *std::min_element(known.begin(), known.end());
     EXPECT_TRUE(is_near<double>(W_of(reference), W, 10 * condition * tolerance::product<double>(10)));
     for (const double sigma : singular_values(reference.U)) {
       EXPECT_GE(sigma, 0.4 * (1 - 1e-9));

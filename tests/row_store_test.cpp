@@ -20,7 +20,8 @@ struct TemporaryPath {
   ~TemporaryPath() { std::filesystem::remove(path); }
   TemporaryPath(const TemporaryPath&) = delete;
   TemporaryPath& operator=(const TemporaryPath&) = delete;
-  std::string path = (std::filesystem::temp_directory_path() / fmt::format("widehead_row_store_test_{}", getpid())).string();
+  std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("widehead_row_store_test_{}", getpid())).string();
 };
 
 template <class T>

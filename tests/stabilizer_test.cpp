@@ -32,7 +32,9 @@ class StabilizerTest : public testing::TestWithParam<StabilizerCase> {
   void run(const Body& body) {
     with_dtype(GetParam().dtype, body);
   }
-  StabilizerOptions options() const { return {.kind = GetParam().kind, .sigma_low = low, .sigma_high = high, .n_check = 1}; }
+  StabilizerOptions options() const {
+    return {.kind = GetParam().kind, .sigma_low = low, .sigma_high = high, .n_check = 1};
+  }
 };
 std::vector<StabilizerCase> stabilizer_cases() {
   std::vector<StabilizerCase> cases;
@@ -43,7 +45,8 @@ std::vector<StabilizerCase> stabilizer_cases() {
 }
 std::string stabilizer_case_name(const testing::TestParamInfo<StabilizerCase>& info) {
   const auto names = stabilize_names();
-  const auto named = std::find_if(names.begin(), names.end(), [&](const auto& name) { return name.second == info.param.kind; });
+  const auto named =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return name.second == info.param.kind; });
   return std::string(named->first) + "_" + name_of(info.param.dtype);
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, StabilizerTest, testing::ValuesIn(stabilizer_cases()), stabilizer_case_name);
@@ -68,8 +71,8 @@ struct State {
     return values;
   }
   testing::AssertionResult inverse_is_fresh() const {
-    return is_near<double>(product(Op::transpose, to_double(U), Op::none, to_double(U_inv_T)), Matrix<double>::identity(U.rows()),
-                           tolerance::solve<T>(U.rows()), norm(U) * norm(U_inv_T));
+    return is_near<double>(product(Op::transpose, to_double(U), Op::none, to_double(U_inv_T)),
+                           Matrix<double>::identity(U.rows()), tolerance::solve<T>(U.rows()), norm(U) * norm(U_inv_T));
   }
 
   KnownSvd svd;
@@ -118,10 +121,12 @@ TEST_P(StabilizerTest, CheckAgreesWithTheReference) {
     State<T> state(dice, {20, 2, 0.9, 0.2, 0.03}, 12);
     Reference reference(12, 5);
     for (Size i = 0; i < 12; ++i) {
-      for (Size k = 0; k < 5; ++k) reference.V[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)] = static_cast<double>(state.V(k, i));
+      for (Size k = 0; k < 5; ++k)
+        reference.V[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)] = static_cast<double>(state.V(k, i));
     }
     for (Size i = 0; i < 5; ++i) {
-      for (Size k = 0; k < 5; ++k) reference.U[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)] = static_cast<double>(state.U(i, k));
+      for (Size k = 0; k < 5; ++k)
+        reference.U[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)] = static_cast<double>(state.U(i, k));
     }
     Stabilizer<T>(options(), 5).check(*make_cpu_backend<T>(1), state.factors());
     if (GetParam().kind == Stabilize::pristine) {
@@ -244,7 +249,8 @@ TEST(Stabilizer, InvertsAfreshUnlessSingular) {
 }
 
 TEST(Stabilizer, IsDueEveryNCheckStepsUnlessItIsNever) {
-  const Stabilizer<double> stabilizer({.kind = Stabilize::svd, .n_check = 3}, 2), never({.kind = Stabilize::never, .n_check = 3}, 2);
+  const Stabilizer<double> stabilizer({.kind = Stabilize::svd, .n_check = 3}, 2),
+      never({.kind = Stabilize::never, .n_check = 3}, 2);
   for (std::int64_t steps = 1; steps < 10; ++steps) {
     EXPECT_EQ(stabilizer.due(steps), steps % 3 == 0);
     EXPECT_FALSE(never.due(steps));

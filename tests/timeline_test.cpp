@@ -46,7 +46,8 @@ class Pair {
   }
   Matrix<double> columns(const std::vector<Index>& rows) const {
     Matrix<double> part(Z.rows(), static_cast<Size>(rows.size()));
-    for (std::size_t k = 0; k < rows.size(); ++k) std::copy_n(Z.view().column(rows[k]), Z.rows(), part.view().column(static_cast<Size>(k)));
+    for (std::size_t k = 0; k < rows.size(); ++k)
+      std::copy_n(Z.view().column(rows[k]), Z.rows(), part.view().column(static_cast<Size>(k)));
     return part;
   }
   /// Other values for some rows, in Z; returns them.
@@ -87,7 +88,8 @@ class Pair {
     for (Size i = 0; i < Z.cols(); ++i) {
       std::vector<double> projections;
       for (Size k = 0; k < r; ++k) {
-        projections.push_back(std::inner_product(a.view().column(k), a.view().column(k) + Z.rows(), Z.view().column(i), 0.0));
+        projections.push_back(
+            std::inner_product(a.view().column(k), a.view().column(k) + Z.rows(), Z.view().column(i), 0.0));
       }
       for (Size k = 0; k < r; ++k) {
         for (Size l = 0; l < Z.rows(); ++l) Z(l, i) += b(l, k) * projections[static_cast<std::size_t>(k)];
@@ -131,15 +133,21 @@ TEST_P(TimelineTest, RowsAreWhatTheyWouldBeHadAllMovedAtOnce) {
   for (const auto seed : seeds(3)) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Pair pair(GetParam(), seed);
-    const Size most = GetParam().options.panel_rank > 0 ? GetParam().options.panel_rank : std::max<Size>(1, GetParam().d / 4);
+    const Size most = pair.timeline.options().panel_rank;
     for (int t = 0; t < 120; ++t) {
       SCOPED_TRACE(fmt::format("operation {}", t));
       const auto before = pair.timeline.now();
       switch (pair.dice.between(0, 5)) {
         case 0: pair.catch_up(); break;
         case 1: pair.store_some(); break;
-        case 2: pair.advance_dense(); EXPECT_GT(pair.timeline.now(), before); break;
-        default: pair.advance(pair.dice.between(1, most)); EXPECT_GT(pair.timeline.now(), before); break;
+        case 2:
+          pair.advance_dense();
+          EXPECT_GT(pair.timeline.now(), before);
+          break;
+        default:
+          pair.advance(pair.dice.between(1, most));
+          EXPECT_GT(pair.timeline.now(), before);
+          break;
       }
       pair.expect_same(pair.some_rows());
       if (t % 20 == 19) pair.expect_same();
@@ -181,7 +189,8 @@ TEST(Timeline, RowsThatStayAwayAreNeverWritten) {
 TEST(Timeline, RefusesBadOptions) {
   const auto backend = make_cpu_backend<float>(1);
   RowStore<float> store(5, 2);
-  expect_throw<std::invalid_argument>([&] { Timeline<float>(*backend, store, true, {.panel_rank = -1}); }, {"panel_rank = -1"});
+  expect_throw<std::invalid_argument>([&] { Timeline<float>(*backend, store, true, {.panel_rank = -1}); },
+                                      {"panel_rank = -1"});
   expect_throw<std::invalid_argument>([&] { Timeline<float>(*backend, store, true, {.radix = 1}); }, {"radix = 1"});
 }
 

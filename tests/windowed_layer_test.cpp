@@ -37,7 +37,9 @@ VerifyOptions run_at(const WindowedOptions& windowed, double lambda, std::int64_
   return options;
 }
 
-double worst_of(const VerifyReport& report) { return std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss}); }
+double worst_of(const VerifyReport& report) {
+  return std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
+}
 
 TEST(WindowedLayer, IsExactInFloatAtAnyLearningRate) {
   // 0.15 absorbs, 0.6 deflates, 1 makes U singular, 1.6 overshoots: only flips remain. A few ε each, whatever U is.
@@ -104,7 +106,8 @@ TEST(WindowedLayer, RefusesBadOptions) {
   const auto refuse = [](const std::vector<std::string>& words, const auto& change) {
     WindowedOptions options;
     change(options);
-    expect_throw<std::invalid_argument>([&] { WindowedLayer<float>({.outputs = 5, .dim = 2}, options, make_cpu_backend<float>(1)); }, words);
+    expect_throw<std::invalid_argument>(
+        [&] { WindowedLayer<float>({.outputs = 5, .dim = 2}, options, make_cpu_backend<float>(1)); }, words);
   };
   refuse({"window = -1"}, [](auto& options) { options.window = -1; });
   refuse({"absorb_limit = 0.5"}, [](auto& options) { options.absorb_limit = 0.5; });

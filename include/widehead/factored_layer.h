@@ -6,6 +6,8 @@
 /// In float32 its accuracy is bounded by the condition of U (measured in docs/algorithm.md): V's
 /// rounding is relative to its largest coordinate, and U contracts by 1 − λ₁ per step.
 
+#include <limits>
+
 #include "widehead/output_layer.h"
 #include "widehead/stabilizer.h"
 
@@ -52,6 +54,7 @@ class FactoredLayer final : public OutputLayer<T> {
 
   double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
   T compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X);
+  bool fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta, T c);
   void maintain(std::int64_t steps);
 
   FactoredOptions factored_;
@@ -59,6 +62,8 @@ class FactoredLayer final : public OutputLayer<T> {
   Matrix<T> S_;  // 3d x d
   Stabilizer<T> stabilizer_;
   std::int64_t inversions_ = 0;
+  double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
+  double V_bound_ = 0;                                             // ≥ ‖V‖_F
 
   // scratch
   RowGroups<T> groups_;

@@ -68,6 +68,18 @@ template <class T>
 class Matrix {
  public:
   Matrix() = default;
+  Matrix(Matrix&& other) noexcept
+      : data_(std::move(other.data_)), rows_(std::exchange(other.rows_, 0)), cols_(std::exchange(other.cols_, 0)) {}
+  Matrix& operator=(Matrix&& other) noexcept {
+    data_ = std::move(other.data_);
+    rows_ = std::exchange(other.rows_, 0);
+    cols_ = std::exchange(other.cols_, 0);
+    return *this;
+  }
+  Matrix(const Matrix&) = delete;
+  Matrix& operator=(const Matrix&) = delete;
+  ~Matrix() = default;
+
   Matrix(Size rows, Size cols) : rows_(rows), cols_(cols) {
     if (rows < 0 || cols < 0 || (rows > 0 && cols > max_elements / rows)) throw std::bad_array_new_length();
     if (rows * cols > 0) data_.reset(allocate_zeroed(static_cast<std::size_t>(rows * cols) * sizeof(T)));

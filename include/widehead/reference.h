@@ -31,6 +31,7 @@ class Reference {
   void restore_pristine();
 
   Table W() const;  ///< V U
+  bool is_finite() const;
   Table V, U, U_inv_T, Q;
 };
 

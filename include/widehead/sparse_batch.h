@@ -2,6 +2,7 @@
 /// The targets of a minibatch, Y (D x m, sparse): any number of (output, value) pairs per example,
 /// including none; an output named twice counts with the sum of its values.
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,6 +45,14 @@ class SparseBatch {
   std::span<const T> values_;
   std::span<const T> weights_;
 };
+
+/// Σ|y| over all entries: no norm of Y is larger.
+template <class T>
+double sum_of_magnitudes(const SparseBatch<T>& batch) {
+  double sum = 0;
+  for (Size e = 0; e < batch.nonzeros(); ++e) sum += std::abs(static_cast<double>(batch.value(e)));
+  return sum;
+}
 
 /// The elements of Y regrouped by output, which makes every scatter free of collisions and its sums
 /// independent of the number of threads; entries that name the same element are added up. Keeps its

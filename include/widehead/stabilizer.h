@@ -47,8 +47,9 @@ class Stabilizer {
 
   bool due(std::int64_t steps) const { return options_.kind != Stabilize::never && steps % options_.n_check == 0; }
 
-  /// SINGULAR-STABILIZE. U⁻ᵀ is computed afresh first, and again after fixes.
-  void check(Backend<T>& backend, Factors<T> factors);
+  /// SINGULAR-STABILIZE. U⁻ᵀ is computed afresh first, and again after fixes. Returns a factor by which
+  /// the norm of V has grown at most.
+  double check(Backend<T>& backend, Factors<T> factors);
 
   /// V ← V U, U ← I, U⁻ᵀ ← I.
   void restore_pristine(Backend<T>& backend, Factors<T> factors);
@@ -66,6 +67,7 @@ class Stabilizer {
 
   StabilizerOptions options_;
   Account account_;
+  double V_growth_ = 1;     // of the present check
   Matrix<T> scratch_;       // d x d
   Matrix<T> left_;          // d x d: left singular vectors
   Matrix<T> vectors_;       // d x 3: u, and two products

@@ -31,7 +31,7 @@
 namespace widehead {
 
 struct TimelineOptions {
-  Size panel_rank = 0;  ///< low-rank transitions kept before they become a dense block; 0 means d/4
+  Size panel_rank = 0;  ///< low-rank transitions kept before they become a dense block; 0 means d/4 (8 at least)
   int radix = 4;        ///< blocks of a level that merge into one of the next
 };
 
@@ -52,6 +52,7 @@ class Timeline {
   /// @param zero  whether rows never touched are zero (and need no catching up)
   Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const TimelineOptions& options);
 
+  const TimelineOptions& options() const { return options_; }  ///< with what 0 stood for
   Epoch now() const { return now_; }
 
   /// Z ← the given rows (distinct), expressed now. Changes nothing.

@@ -9,6 +9,7 @@
 ///            transition for all others    always possible
 /// Rows of V catch up when they are touched (Timeline). Derivation and figures: docs/algorithm.md.
 
+#include <limits>
 #include <string>
 
 #include "widehead/output_layer.h"
@@ -55,6 +56,7 @@ class WindowedLayer final : public OutputLayer<T> {
   MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
 
   double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
+  bool fits(ConstView<T> H, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, ConstView<T> stack_update, T eta);
   bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
@@ -70,6 +72,7 @@ class WindowedLayer final : public OutputLayer<T> {
   Timeline<T> timeline_;
   Window<T> window_;
   Matrix<T> S_T_;  // d x (2d + capacity)
+  double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
 
   struct Account {
     std::int64_t absorbs = 0, flips = 0, deflated = 0;
