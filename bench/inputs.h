@@ -49,8 +49,8 @@ inline void report_flops(benchmark::State& state, double flops) {
 /// Reports GB/s, given the values of type T that one iteration reads and writes.
 template <class T>
 void report_traffic(benchmark::State& state, Size values) {
-  state.counters["GB"] = benchmark::Counter(static_cast<double>(values) * sizeof(T) * 1e-9,
-                                            benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB"] =
+      benchmark::Counter(static_cast<double>(values) * sizeof(T) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 }  // namespace widehead::bench

@@ -131,7 +131,8 @@ class RowsFile {
  public:
   RowsFile(const std::string& path, Size outputs) : path_(path.empty() ? path : fmt::format("{}.{}", path, outputs)) {
     if (!path_.empty() && std::filesystem::exists(path_)) {
-      throw std::invalid_argument(fmt::format("--rows-file: {} exists already; remove it or choose another name", path_));
+      throw std::invalid_argument(
+          fmt::format("--rows-file: {} exists already; remove it or choose another name", path_));
     }
   }
   RowsFile(const RowsFile&) = delete;
@@ -159,8 +160,9 @@ template <class T>
 VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, double lambda) {
   constexpr Size affordable_outputs = 2000;
   VerifyOptions options;
-  options.head = head_options(settings, {std::min(shape.outputs, affordable_outputs), shape.dim, shape.batch, shape.nonzeros},
-                              head, Stabilize::never);
+  options.head =
+      head_options(settings, {std::min(shape.outputs, affordable_outputs), shape.dim, shape.batch, shape.nonzeros},
+                   head, Stabilize::never);
   options.head.windowed.rows_file.clear();
   options.data = data_of(settings, {options.head.layer.outputs, shape.dim, shape.batch, shape.nonzeros});
   options.lambda = lambda;
@@ -170,8 +172,9 @@ VerifyReport require_exact(const Settings& settings, const Shape& shape, const s
   const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-12;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
   if (!report.error.empty() || !(worst <= tolerance)) {
-    throw std::runtime_error(fmt::format("bench: head '{}' differs from the dense float64 layer by {:.3g} (limit {:.3g}) {}", head,
-                                         worst, tolerance, report.error));
+    throw std::runtime_error(
+        fmt::format("bench: head '{}' differs from the dense float64 layer by {:.3g} (limit {:.3g}) {}", head, worst,
+                    tolerance, report.error));
   }
   return report;
 }
@@ -184,20 +187,23 @@ class Printer {
       fmt::print("{}\n", line.dump());
     } else {
       if (!header_done_) {
-        fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}\n", "head", "outputs", "dim", "batch", "K",
-                   "dtype", "thr", "ms", "GFLOP/s", "GEMM rate", "vs dense");
+        fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}\n", "head", "outputs", "dim",
+                   "batch", "K", "dtype", "thr", "ms", "GFLOP/s", "GEMM rate", "vs dense");
       }
       header_done_ = true;
       const auto number = [&](const char* key, const char* format) {
-        return line.contains(key) && line[key].is_number() ? fmt::format(fmt::runtime(format), line[key].get<double>()) : std::string("-");
+        return line.contains(key) && line[key].is_number() ? fmt::format(fmt::runtime(format), line[key].get<double>())
+                                                           : std::string("-");
       };
-      fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}", line["head"].get<std::string>(),
-                 line["outputs"].get<Size>(), line["dim"].get<Size>(), line["batch"].get<Size>(), line["nonzeros"].get<Size>(),
-                 line["dtype"].get<std::string>(), line["threads"].get<int>(), number("ms", "{:.4f}"), number("gflops", "{:.1f}"),
+      fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}",
+                 line["head"].get<std::string>(), line["outputs"].get<Size>(), line["dim"].get<Size>(),
+                 line["batch"].get<Size>(), line["nonzeros"].get<Size>(), line["dtype"].get<std::string>(),
+                 line["threads"].get<int>(), number("ms", "{:.4f}"), number("gflops", "{:.1f}"),
                  number("gemm_gflops", "{:.1f}"), number("speedup_vs_dense", "{:.1f} x"));
       if (line.contains("fixes_per_step")) {
-        fmt::print("   with stabilizer {} at λ₁ = {}: {:.3f} fixes a step, {:.0f}% of the time", line["stabilizer"].get<std::string>(),
-                   line["lambda"].get<double>(), line["fixes_per_step"].get<double>(), 100 * line["upkeep_share"].get<double>());
+        fmt::print("   with stabilizer {} at λ₁ = {}: {:.3f} fixes a step, {:.0f}% of the time",
+                   line["stabilizer"].get<std::string>(), line["lambda"].get<double>(),
+                   line["fixes_per_step"].get<double>(), 100 * line["upkeep_share"].get<double>());
       }
       if (line.contains("error")) fmt::print("   {}", line["error"].get<std::string>());
       fmt::print("\n");
@@ -210,10 +216,16 @@ class Printer {
   bool header_done_ = false;
 };
 
-Json describe(const Settings& settings, const Shape& shape, const std::string& head, const std::string& device, int threads) {
-  return {{"head", head},           {"outputs", shape.outputs},   {"dim", shape.dim},
-          {"batch", shape.batch},   {"nonzeros", shape.nonzeros}, {"dtype", name_of(settings.precision)},
-          {"threads", threads},     {"device", device}};
+Json describe(const Settings& settings, const Shape& shape, const std::string& head, const std::string& device,
+              int threads) {
+  return {{"head", head},
+          {"outputs", shape.outputs},
+          {"dim", shape.dim},
+          {"batch", shape.batch},
+          {"nonzeros", shape.nonzeros},
+          {"dtype", name_of(settings.precision)},
+          {"threads", threads},
+          {"device", device}};
 }
 
 template <class T>
@@ -267,7 +279,9 @@ void bench_upkeep(const Settings& settings, const Shape& shape, const std::share
 }
 
 /// The factored head without its stabilizer survives small rates only; its time does not depend on them.
-double safe_lambda(const std::string& head, double lambda) { return head == "factored" ? std::min(lambda, 1e-3) : lambda; }
+double safe_lambda(const std::string& head, double lambda) {
+  return head == "factored" ? std::min(lambda, 1e-3) : lambda;
+}
 
 template <class T>
 void bench_shape(const Settings& settings, const Shape& shape, double lambda, Printer& printer) {
@@ -278,12 +292,14 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     std::unique_ptr<OutputLayer<T>> layer;
     Feed<T> feed;
     std::vector<double> seconds = {}, gemm_seconds = {};  // per step, one of each a turn
-    double windows_before = 0;
+    double windows_before = 0, upkeep_before = 0;         // as of the end of the warm-up
+    std::int64_t steps_before = 0;
 
     double take_turn(double seconds_at_least, std::int64_t steps_at_most, MatrixView<T> grad_H) {
       double turn = 0;
       std::int64_t steps = 0;
-      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps) turn += feed.step(*layer, grad_H);
+      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps)
+        turn += feed.step(*layer, grad_H);
       return turn / static_cast<double>(steps);
     }
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
@@ -296,10 +312,12 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     const double head_lambda = safe_lambda(head, lambda);
     auto options = head_options(settings, shape, head, Stabilize::never);
     options.windowed.rows_file = rows_file.path();
-    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda), make_head<T>(options, backend),
-                           Feed<T>(data_of(settings, shape), head_lambda)});
+    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda),
+                           make_head<T>(options, backend), Feed<T>(data_of(settings, shape), head_lambda)});
     contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
     contestants.back().windows_before = contestants.back().windows();
+    contestants.back().upkeep_before = counter(*contestants.back().layer, "upkeep_flops");
+    contestants.back().steps_before = contestants.back().layer->steps();
   }
   for (int round = 0; round < settings.rounds; ++round) {
     for (auto& contestant : contestants) {
@@ -314,12 +332,14 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
   }
   for (const auto& contestant : contestants) {
     const double ms = quantile(contestant.seconds, 0.5) * 1e3;
-    const double flops = total_flops(contestant.layer->step_products(shape.batch));
+    const double products = total_flops(contestant.layer->step_products(shape.batch));
+    const double upkeep = (counter(*contestant.layer, "upkeep_flops") - contestant.upkeep_before) /
+                          static_cast<double>(contestant.layer->steps() - contestant.steps_before);
     auto line = describe(settings, shape, contestant.head, backend->device(), backend->threads());
     line["ms"] = ms;
-    line["gflops"] = flops / ms * 1e-6;
+    line["gflops"] = (products + upkeep) / ms * 1e-6;
     line["speedup_vs_dense"] = dense_ms ? Json(*dense_ms / ms) : Json();
-    line["gemm_gflops"] = flops / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
+    line["gemm_gflops"] = products / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
     line["ms_p10"] = quantile(contestant.seconds, 0.1) * 1e3;
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;
     line["turns"] = contestant.seconds.size();
@@ -328,6 +348,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     line["rel_W"] = contestant.exactness.rel_W;
     if (contestant.head == "windowed") {
       line["peak_resident_mib"] = peak_resident_mib();
+      line["upkeep_share_of_flops"] = upkeep / (products + upkeep);
       line["windows"] = contestant.windows() - contestant.windows_before;
       for (const auto& [name, value] : contestant.layer->counters()) line["counters"][name] = value;
     }
@@ -364,7 +385,8 @@ int run(const Settings& settings) {
 void add_bench(CLI::App& app, Action& action) {
   auto* bench = app.add_subcommand("bench", "benchmarks");
   bench->require_subcommand(1);
-  auto* command = bench->add_subcommand("step", "time of one training step: verifies, then times (median, warm, interleaved)");
+  auto* command =
+      bench->add_subcommand("step", "time of one training step: verifies, then times (median, warm, interleaved)");
   auto settings = std::make_shared<Settings>();
   settings->factored.stabilizer.kind = Stabilize::power;
   command->add_option("--heads", settings->heads, "heads to compare, separated by commas")
@@ -379,8 +401,12 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--warm-up", settings->warm_up, "seconds before the first turn")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--rounds", settings->rounds, "turns that each head takes")->check(CLI::Range(1, 10000))->capture_default_str();
+  command->add_option("--warm-up", settings->warm_up, "seconds before the first turn")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--rounds", settings->rounds, "turns that each head takes")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
   command
       ->add_option("--upkeep-lambdas", settings->upkeep_lambdas,
                    "also time the factored head with its --stabilizer on, at each λ₁ of this list")
@@ -392,21 +418,24 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object a line");
   add_precision(*command, settings->precision);
   add_threads(*command, settings->threads);
-  add_choice(*command, "--activation", settings->data.activation, activation_names(), "what the hidden vectors come out of");
+  add_choice(*command, "--activation", settings->data.activation, activation_names(),
+             "what the hidden vectors come out of");
   add_choice(*command, "--init", settings->layer.initial, initial_names(), "initial W");
   add_target_law(*command, settings->data.targets);
   add_layer_options(*command, settings->layer);
   add_windowed_options(*command, settings->windowed);
   add_factored_options(*command, settings->factored);
   command
-      ->add_option("--distinct-targets", settings->data.distinct,
-                   "outputs that occur as targets, spread over all D; 0 means the smallest D of the list, so that every D meets "
-                   "the same targets")
+      ->add_option(
+          "--distinct-targets", settings->data.distinct,
+          "outputs that occur as targets, spread over all D; 0 means the smallest D of the list, so that every D meets "
+          "the same targets")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->callback([settings, &action] {
     settings->data.seed = settings->layer.seed + 1;
-    if (settings->data.distinct == 0) settings->data.distinct = *std::min_element(settings->outputs.begin(), settings->outputs.end());
+    if (settings->data.distinct == 0)
+      settings->data.distinct = *std::min_element(settings->outputs.begin(), settings->outputs.end());
     action = [settings] { return run(*settings); };
   });
 }

@@ -20,7 +20,9 @@ void add_precision(CLI::App& command, Precision& precision) {
 }
 
 void add_threads(CLI::App& command, int& threads) {
-  command.add_option("--threads", threads, "threads; 0 means one per core")->check(CLI::Range(0, 1024))->capture_default_str();
+  command.add_option("--threads", threads, "threads; 0 means one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
 }
 
 void add_layer_options(CLI::App& command, LayerOptions& options) {
@@ -38,11 +40,15 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, help)->group(group)->capture_default_str();
   };
-  add("--window", options.window, "examples after which a window closes; 0 means chosen from d")->check(CLI::NonNegativeNumber);
-  add("--absorb-limit", options.absorb_limit, "largest condition number of U at which a window is absorbed")->check(CLI::PositiveNumber);
-  add("--deflate-below", options.deflate_below, "directions in which U is smaller are deflated; 0 for none")->check(CLI::Range(0.0, 1.0));
+  add("--window", options.window, "examples after which a window closes; 0 means chosen from d")
+      ->check(CLI::NonNegativeNumber);
+  add("--absorb-limit", options.absorb_limit, "largest condition number of U at which a window is absorbed")
+      ->check(CLI::PositiveNumber);
+  add("--deflate-below", options.deflate_below, "directions in which U is smaller are deflated; 0 for none")
+      ->check(CLI::Range(0.0, 1.0));
   add("--probes", options.probes, "directions examined when a window closes")->check(CLI::PositiveNumber);
-  add("--panel-rank", options.timeline.panel_rank, "low-rank transitions kept apart; 0 means d/4")->check(CLI::NonNegativeNumber);
+  add("--panel-rank", options.timeline.panel_rank, "low-rank transitions kept apart; 0 means d/4")
+      ->check(CLI::NonNegativeNumber);
   add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));
   add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory");
 }
@@ -55,10 +61,15 @@ void add_factored_options(CLI::App& command, FactoredOptions& options) {
       ->group(group)
       ->capture_default_str();
   auto& stabilizer = options.stabilizer;
-  add_choice(command, "--stabilizer", stabilizer.kind, stabilize_names(), "how singular values of U are kept safe (Algorithm 3)")
+  add_choice(command, "--stabilizer", stabilizer.kind, stabilize_names(),
+             "how singular values of U are kept safe (Algorithm 3)")
       ->group(group);
-  command.add_option("--sigma-low", stabilizer.sigma_low, "lower end of the safe range")->group(group)->capture_default_str();
-  command.add_option("--sigma-high", stabilizer.sigma_high, "upper end of the safe range")->group(group)->capture_default_str();
+  command.add_option("--sigma-low", stabilizer.sigma_low, "lower end of the safe range")
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--sigma-high", stabilizer.sigma_high, "upper end of the safe range")
+      ->group(group)
+      ->capture_default_str();
   command.add_option("--n-check", stabilizer.n_check, "steps between checks")
       ->check(CLI::PositiveNumber)
       ->group(group)

@@ -68,7 +68,8 @@ CLI::Option* add_choices(CLI::App& command, const std::string& flag, std::vector
 
 /// --NAME X,X…, each within `range`.
 template <class Number, class Range>
-CLI::Option* add_list(CLI::App& command, const char* flag, std::vector<Number>& list, const char* help, const Range& range) {
+CLI::Option* add_list(CLI::App& command, const char* flag, std::vector<Number>& list, const char* help,
+                      const Range& range) {
   return command.add_option(flag, list, help)->delimiter(',')->check(range)->capture_default_str();
 }
 

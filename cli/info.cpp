@@ -36,7 +36,7 @@ int run(int threads, bool json) {
     rates.push_back(measure<double>("f64", many));
   }
   if (json) {
-    Json object = {{"version", info.version},   {"device", "cpu"},           {"cores", info.cores},
+    Json object = {{"version", info.version},     {"device", "cpu"},           {"cores", info.cores},
                    {"sgemm", info.sgemm_library}, {"blas", info.blas_library}, {"kernels", info.kernels},
                    {"warning", info.warning}};
     for (const auto& rate : rates) {

@@ -65,7 +65,8 @@ void print_text(const Settings& settings, const VerifyReport& report) {
              options.data.nonzeros, options.lambda, report.steps);
   fmt::print("  relative difference   W {:.2e}   Q {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W, report.rel_Q,
              report.rel_grad, report.rel_loss);
-  if (report.steps > 0) fmt::print("  loss                  {:.4f} → {:.4f}\n", report.losses.front(), report.losses.back());
+  if (report.steps > 0)
+    fmt::print("  loss                  {:.4f} → {:.4f}\n", report.losses.front(), report.losses.back());
   for (const auto& [name, value] : report.diagnostics) fmt::print("  {:<21} {:.6g}\n", name, value);
   if (!report.error.empty()) fmt::print("  stopped: {}\n", report.error);
 }
@@ -92,7 +93,8 @@ int run_one(const Settings& settings) {
   if (!report.error.empty()) return 1;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
   if (!(worst <= settings.tolerance)) {
-    fmt::print(stderr, "widehead: the largest difference, {:.3g}, is above --tolerance {:.3g}\n", worst, settings.tolerance);
+    fmt::print(stderr, "widehead: the largest difference, {:.3g}, is above --tolerance {:.3g}\n", worst,
+               settings.tolerance);
     return 1;
   }
   return 0;
@@ -124,7 +126,8 @@ int run(Settings settings) {
 }  // namespace
 
 void add_verify(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("verify", "how exact a head is: it runs beside the dense float64 layer, once for every combination of the lists");
+  auto* command = app.add_subcommand(
+      "verify", "how exact a head is: it runs beside the dense float64 layer, once for every combination of the lists");
   auto settings = std::make_shared<Settings>();
   auto& options = settings->verify;
   options.head.layer.outputs = 2000;
@@ -132,13 +135,17 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_option("--head", options.head.head, "layer to verify")
       ->check(CLI::IsMember(std::vector<std::string>(head_names().begin(), head_names().end())))
       ->capture_default_str();
-  command->add_option("--outputs", options.head.layer.outputs, "D")->check(CLI::Range(1, INT32_MAX))->capture_default_str();
+  command->add_option("--outputs", options.head.layer.outputs, "D")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->capture_default_str();
   command->add_option("--dim", options.head.layer.dim, "d")->check(CLI::Range(1, 65536))->capture_default_str();
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, targets per example, a list", CLI::Range(0, 1 << 20));
   command->add_option("--steps", options.steps, "steps to run")->check(CLI::PositiveNumber)->capture_default_str();
-  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂², sets the learning rate η of each step; a list", CLI::NonNegativeNumber);
-  add_choices(*command, "--activation", settings->activations, activation_names(), "what the hidden vectors come out of; a list");
+  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂², sets the learning rate η of each step; a list",
+           CLI::NonNegativeNumber);
+  add_choices(*command, "--activation", settings->activations, activation_names(),
+              "what the hidden vectors come out of; a list");
   add_choices(*command, "--init", settings->initials, initial_names(), "initial W; a list");
   command->add_option("--tolerance", settings->tolerance, "exit with 1 if any relative difference is larger")
       ->check(CLI::NonNegativeNumber);

@@ -76,7 +76,8 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
     backend.copy(U(), LU);
     backend.copy(H, X);
     if (!backend.lu_factorize(LU, pivots_)) {
-      throw NumericalError(fmt::format("step {}: U has become singular to working precision; the step was not taken", this->steps() + 1));
+      throw NumericalError(fmt::format("step {}: U has become singular to working precision; the step was not taken",
+                                       this->steps() + 1));
     }
     backend.lu_solve(Op::transpose, LU, pivots_, X);
   }
@@ -88,7 +89,8 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
 /// Whether the commit half stays finite. The stack grows by 2η‖TH‖‖H‖ at most (and by 1/c), V by
 /// 2η‖TH‖Σ|y|; the bounds follow, and the norms themselves are taken only where the bounds do not settle it.
 template <class T>
-bool FactoredLayer<T>::fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta, T c) {
+bool FactoredLayer<T>::fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta,
+                            T c) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double factor = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(TH, TH));
@@ -112,12 +114,13 @@ double FactoredLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
   backend.gemm(Op::none, Op::none, T(1), S, H, T(0), TH.block(0, 0, stack_height(), m));  // [QH; UH; U⁻ᵀH]
-  const auto H_hat = TH.block(0, 0, d, m);   // step 1: Ĥ = QH
+  const auto H_hat = TH.block(0, 0, d, m);                                                // step 1: Ĥ = QH
   const auto X = TH.block(2 * d, 0, d, m);
   const double L = squared_error(H, targets, H_hat);  // steps 2, 6
   const auto Y_hat = Y_hat_.scratch(d, m), C = C_.scratch(d, m);
   if (!std::isfinite(L)) {
-    throw NumericalError(fmt::format("step {}: the loss is {} (eta = {}); the step was not taken", this->steps() + 1, L, eta));
+    throw NumericalError(
+        fmt::format("step {}: the loss is {} (eta = {}); the step was not taken", this->steps() + 1, L, eta));
   }
 
   const auto M = M_.scratch(m, m);  // step 5: M = HᵀĤ − HᵀŶ − ŶᵀH + YᵀY = HᵀC + CᵀH + YᵀY
@@ -185,12 +188,9 @@ void FactoredLayer<T>::write_weights(Size first, MatrixView<T> out) {
 template <class T>
 Diagnostics FactoredLayer<T>::counters() const {
   const auto& account = stabilizer_.account();
-  return {{"steps", static_cast<double>(this->steps())},
-          {"checks", static_cast<double>(account.checks)},
-          {"fixes", static_cast<double>(account.fixes)},
-          {"restores", static_cast<double>(account.restores)},
-          {"stabilizer_seconds", account.seconds},
-          {"inversions", static_cast<double>(inversions_)}};
+  return {{"steps", static_cast<double>(this->steps())}, {"checks", static_cast<double>(account.checks)},
+          {"fixes", static_cast<double>(account.fixes)}, {"restores", static_cast<double>(account.restores)},
+          {"stabilizer_seconds", account.seconds},       {"inversions", static_cast<double>(inversions_)}};
 }
 
 template <class T>

@@ -51,7 +51,8 @@ std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::share
     }
     throw std::invalid_argument("head 'reference' exists in double only");
   }
-  throw std::invalid_argument(fmt::format("head '{}' is unknown; there are: {}", options.head, fmt::join(head_names(), ", ")));
+  throw std::invalid_argument(
+      fmt::format("head '{}' is unknown; there are: {}", options.head, fmt::join(head_names(), ", ")));
 }
 
 template std::unique_ptr<OutputLayer<float>> make_head(const HeadOptions&, std::shared_ptr<Backend<float>>);

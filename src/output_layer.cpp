@@ -23,8 +23,8 @@ OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend
     : options_(options), backend_(std::move(backend)) {
   if (!backend_) throw std::invalid_argument("layer: backend is null");
   if (options.outputs < 1 || options.outputs > std::numeric_limits<Index>::max()) {
-    throw std::invalid_argument(
-        fmt::format("layer: outputs (D) = {}, but it must be 1 … {}", options.outputs, std::numeric_limits<Index>::max()));
+    throw std::invalid_argument(fmt::format("layer: outputs (D) = {}, but it must be 1 … {}", options.outputs,
+                                            std::numeric_limits<Index>::max()));
   }
   if (options.dim < 1 || options.dim > (1 << 16)) {
     throw std::invalid_argument(fmt::format("layer: dim (d) = {}, but it must be 1 … {}", options.dim, 1 << 16));
@@ -44,12 +44,13 @@ OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend
 template <class T>
 void OutputLayer<T>::check_hidden(ConstView<T> H, const char* what) const {
   if (H.empty() || H.rows != dim() || H.cols < 1 || H.stride < H.rows) {
-    throw std::invalid_argument(
-        fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what, H.rows, H.cols, H.stride, dim()));
+    throw std::invalid_argument(fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what,
+                                            H.rows, H.cols, H.stride, dim()));
   }
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
     const Size i = bad % H.rows, j = bad / H.rows;
-    throw std::invalid_argument(fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j, H(i, j), i, j));
+    throw std::invalid_argument(
+        fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j, H(i, j), i, j));
   }
 }
 
@@ -57,14 +58,16 @@ template <class T>
 void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) const {
   check_hidden(H, "step");
   if (targets.outputs() != outputs()) {
-    throw std::invalid_argument(fmt::format("step: targets are for D = {}, but the layer has D = {}", targets.outputs(), outputs()));
+    throw std::invalid_argument(
+        fmt::format("step: targets are for D = {}, but the layer has D = {}", targets.outputs(), outputs()));
   }
   if (targets.examples() != H.cols) {
-    throw std::invalid_argument(fmt::format("step: {} targets for {} examples (columns of H)", targets.examples(), H.cols));
+    throw std::invalid_argument(
+        fmt::format("step: {} targets for {} examples (columns of H)", targets.examples(), H.cols));
   }
   if (!grad_H.empty() && (grad_H.rows != H.rows || grad_H.cols != H.cols || grad_H.stride < grad_H.rows)) {
-    throw std::invalid_argument(fmt::format("step: grad_H is {} x {} (stride {}), but H is {} x {}", grad_H.rows, grad_H.cols,
-                                            grad_H.stride, H.rows, H.cols));
+    throw std::invalid_argument(fmt::format("step: grad_H is {} x {} (stride {}), but H is {} x {}", grad_H.rows,
+                                            grad_H.cols, grad_H.stride, H.rows, H.cols));
   }
 }
 
@@ -112,9 +115,8 @@ double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, doubl
 template <class T>
 double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
   check_batch(H, targets, grad_H);
-  return with_weights_folded(H, targets, grad_H, [&](ConstView<T> H_w, const SparseBatch<T>& Y) {
-    return compute_loss(H_w, Y, grad_H);
-  });
+  return with_weights_folded(H, targets, grad_H,
+                             [&](ConstView<T> H_w, const SparseBatch<T>& Y) { return compute_loss(H_w, Y, grad_H); });
 }
 
 // ── outputs and weights ─────────────────────────────────────────────────────────────────────────
@@ -125,7 +127,8 @@ void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixV
   const Size count = static_cast<Size>(rows.size());
   if (out.rows != count || out.cols != H.cols || out.stride < out.rows || (out.empty() && count > 0)) {
     throw std::invalid_argument(
-        fmt::format("scores: out is {} x {} (stride {}), but {} rows and {} examples were given", out.rows, out.cols, out.stride, count, H.cols));
+        fmt::format("scores: out is {} x {} (stride {}), but {} rows and {} examples were given", out.rows, out.cols,
+                    out.stride, count, H.cols));
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r] < 0 || rows[r] >= outputs()) {
@@ -140,7 +143,8 @@ void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixV
 template <class T>
 TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   check_hidden(H, "top_k");
-  if (k < 1 || k > outputs()) throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
+  if (k < 1 || k > outputs())
+    throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
   const Size m = H.cols;
   begin_scores(H);
   const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
@@ -190,10 +194,12 @@ TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
 template <class T>
 void OutputLayer<T>::weights(Size first, MatrixView<T> out) {
   if (first < 0 || out.cols < 0 || first > outputs() - out.cols) {
-    throw std::invalid_argument(fmt::format("weights: rows {} … {}, but D = {}", first, first + out.cols - 1, outputs()));
+    throw std::invalid_argument(
+        fmt::format("weights: rows {} … {}, but D = {}", first, first + out.cols - 1, outputs()));
   }
   if (out.rows != dim() || out.stride < out.rows || (out.empty() && out.cols > 0)) {
-    throw std::invalid_argument(fmt::format("weights: out is {} x {} (stride {}), but d = {}", out.rows, out.cols, out.stride, dim()));
+    throw std::invalid_argument(
+        fmt::format("weights: out is {} x {} (stride {}), but d = {}", out.rows, out.cols, out.stride, dim()));
   }
   if (out.cols > 0) write_weights(first, out);
 }
@@ -221,7 +227,8 @@ void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, Const
 template <class T>
 void OutputLayer<T>::fill_initial(MatrixView<T> W) const {
   if (options_.initial == Initial::zero) return;
-  const double scale = options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
+  const double scale =
+      options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
   const Random random(options_.seed, initial_stream);
 #pragma omp parallel for num_threads(backend_->threads())
   for (Size i = 0; i < W.cols; ++i) {
@@ -242,7 +249,8 @@ void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, 
   auto selected = R.columns(rows.front(), count);
   if (!consecutive) {
     const auto copies = selected_.scratch(R.rows, count);
-    for (Size r = 0; r < count; ++r) backend_->copy(R.columns(rows[static_cast<std::size_t>(r)], 1), copies.columns(r, 1));
+    for (Size r = 0; r < count; ++r)
+      backend_->copy(R.columns(rows[static_cast<std::size_t>(r)], 1), copies.columns(r, 1));
     selected = copies;
   }
   backend_->gemm(Op::transpose, Op::none, T(1), selected, G, T(0), out);

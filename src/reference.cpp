@@ -133,7 +133,7 @@ Reference::Reference(Size outputs, Size dim)
       Q(table(static_cast<std::size_t>(dim), static_cast<std::size_t>(dim))) {}
 
 double Reference::loss(const Vector& h, const Vector& y, Vector& grad_h) const {
-  const Vector h_hat = product(Q, h);                                     // ĥ = Qh
+  const Vector h_hat = product(Q, h);                                      // ĥ = Qh
   const Vector y_hat = product(transposed(U), product(transposed(V), y));  // ŷ = Uᵀ(Vᵀy)
   grad_h.resize(h.size());
   for (std::size_t i = 0; i < h.size(); ++i) grad_h[i] = 2 * (h_hat[i] - y_hat[i]);  // Eq. 2
@@ -151,11 +151,11 @@ double Reference::online_step(const Vector& h, const Vector& y, double eta, Vect
   for (std::size_t i = 0; i < h.size(); ++i) z_hat[i] -= y_hat[i];
   grad_h.resize(h.size());  // Alg. 1 step 4: ∇h = 2ẑ
   for (std::size_t i = 0; i < h.size(); ++i) grad_h[i] = 2 * z_hat[i];
-  const double L = dot(h, h_hat) - 2 * dot(h, y_hat) + dot(y, y);         // Alg. 1 step 5
-  add_outer(U, -2 * eta, product(U, h), h);                               // Alg. 1 step 6, Eq. 3
-  add_outer(U_inv_T, 2 * eta / pivot, product(U_inv_T, h), h);            // Alg. 1 step 7, Eq. 5
-  add_outer(V, 2 * eta, y, product(U_inv_T, h));                          // Alg. 1 step 8, Eq. 4
-  add_outer(Q, -2 * eta, h, z_hat);                                       // Alg. 1 step 9, Eq. 6
+  const double L = dot(h, h_hat) - 2 * dot(h, y_hat) + dot(y, y);  // Alg. 1 step 5
+  add_outer(U, -2 * eta, product(U, h), h);                        // Alg. 1 step 6, Eq. 3
+  add_outer(U_inv_T, 2 * eta / pivot, product(U_inv_T, h), h);     // Alg. 1 step 7, Eq. 5
+  add_outer(V, 2 * eta, y, product(U_inv_T, h));                   // Alg. 1 step 8, Eq. 4
+  add_outer(Q, -2 * eta, h, z_hat);                                // Alg. 1 step 9, Eq. 6
   add_outer(Q, -2 * eta, z_hat, h);
   add_outer(Q, 4 * eta * eta * L, h, h);
   return L;
@@ -176,13 +176,13 @@ double Reference::minibatch_step(const Table& H, const Table& Y, double eta, Tab
   const Table Y_hat = product(transposed(U), product(transposed(V), Y));  // Alg. 2 step 2: Ŷ = Uᵀ(VᵀY)
   const Table Z_hat = sum(H_hat, -1, Y_hat);                              // Alg. 2 step 3: Ẑ = Ĥ − Ŷ
   grad_H = sum(Z_hat, 1, Z_hat);                                          // Alg. 2 step 4: ∇H = 2Ẑ
-  const Table M = sum(sum(product(H_T, Z_hat), -1, product(transposed(Y_hat), H)), 1,
-                      product(transposed(Y), Y));                         // Alg. 2 step 5
-  double L = 0;                                                           // Alg. 2 step 6: L = tr(M)
+  const Table M =
+      sum(sum(product(H_T, Z_hat), -1, product(transposed(Y_hat), H)), 1, product(transposed(Y), Y));  // Alg. 2 step 5
+  double L = 0;  // Alg. 2 step 6: L = tr(M)
   for (std::size_t j = 0; j < M.size(); ++j) L += M[j][j];
-  U = sum(U, -2 * eta, product(product(U, H), H_T));                      // Alg. 2 step 7
-  U_inv_T = sum(U_inv_T, -1, product(product(U_inv_T, H), update));       // Alg. 2 step 8
-  V = sum(V, 2 * eta, product(Y, transposed(product(U_inv_T, H))));       // Alg. 2 step 9
+  U = sum(U, -2 * eta, product(product(U, H), H_T));                                 // Alg. 2 step 7
+  U_inv_T = sum(U_inv_T, -1, product(product(U_inv_T, H), update));                  // Alg. 2 step 8
+  V = sum(V, 2 * eta, product(Y, transposed(product(U_inv_T, H))));                  // Alg. 2 step 9
   Q = sum(Q, -2 * eta, sum(product(H, transposed(Z_hat)), 1, product(Z_hat, H_T)));  // Alg. 2 step 10
   Q = sum(Q, 4 * eta * eta, product(product(H, M), H_T));
   return L;
@@ -290,13 +290,14 @@ double ReferenceLayer::take_step(ConstView<double> H, const SparseBatch<double>&
   }
   if (!reference_.is_finite()) {
     reference_ = before;
-    throw NumericalError(
-        fmt::format("step {}: the update overflows (loss = {}, eta = {}); the step was not taken", steps() + 1, L, eta));
+    throw NumericalError(fmt::format("step {}: the update overflows (loss = {}, eta = {}); the step was not taken",
+                                     steps() + 1, L, eta));
   }
   return L;
 }
 
-double ReferenceLayer::compute_loss(ConstView<double> H, const SparseBatch<double>& targets, MatrixView<double> grad_H) {
+double ReferenceLayer::compute_loss(ConstView<double> H, const SparseBatch<double>& targets,
+                                    MatrixView<double> grad_H) {
   const Table h = transposed(to_table(H)), y = transposed(to_table(targets));
   double L = 0;
   Table grad(h.size());

@@ -42,7 +42,9 @@ MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
 }
 
 MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {
-  const auto fail = [&](const char* what) { throw std::system_error(errno, std::generic_category(), path + ": " + what); };
+  const auto fail = [&](const char* what) {
+    throw std::system_error(errno, std::generic_category(), path + ": " + what);
+  };
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) fail("cannot create the rows file");
   if (ftruncate(file, static_cast<off_t>(bytes)) == 0) {

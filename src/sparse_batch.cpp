@@ -23,8 +23,8 @@ SparseBatch<T>::SparseBatch(Size outputs, std::span<const std::int64_t> offsets,
   }
   for (std::size_t j = 1; j < offsets.size(); ++j) {
     if (offsets[j] < offsets[j - 1]) {
-      throw std::invalid_argument(fmt::format("targets: offsets[{}] = {} is less than offsets[{}] = {}", j, offsets[j],
-                                              j - 1, offsets[j - 1]));
+      throw std::invalid_argument(
+          fmt::format("targets: offsets[{}] = {} is less than offsets[{}] = {}", j, offsets[j], j - 1, offsets[j - 1]));
     }
   }
   if (offsets.back() != static_cast<std::int64_t>(indices.size()) || indices.size() != values.size()) {

@@ -38,14 +38,16 @@ template <class T>
 Stabilizer<T>::Stabilizer(const StabilizerOptions& options, Size dim)
     : options_(options), vectors_(dim, 3), sigma_(static_cast<std::size_t>(dim)) {
   if (!(options.sigma_low > 0 && options.sigma_low < 1 && options.sigma_high > 1)) {
-    throw std::invalid_argument(fmt::format("stabilizer: the safe range is [{}, {}], but it must have 0 < low < 1 < high",
-                                            options.sigma_low, options.sigma_high));
+    throw std::invalid_argument(
+        fmt::format("stabilizer: the safe range is [{}, {}], but it must have 0 < low < 1 < high", options.sigma_low,
+                    options.sigma_high));
   }
   if (options.n_check < 1) {
     throw std::invalid_argument(fmt::format("stabilizer: n_check = {}, but it must be at least 1", options.n_check));
   }
   if (options.iterations < 1) {
-    throw std::invalid_argument(fmt::format("stabilizer: iterations = {}, but it must be at least 1", options.iterations));
+    throw std::invalid_argument(
+        fmt::format("stabilizer: iterations = {}, but it must be at least 1", options.iterations));
   }
 }
 

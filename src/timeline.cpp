@@ -21,9 +21,11 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
       options_(options),
       stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)) {
   if (options.panel_rank < 0) {
-    throw std::invalid_argument(fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
+    throw std::invalid_argument(
+        fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
   }
-  if (options.radix < 2) throw std::invalid_argument(fmt::format("timeline: radix = {}, but it must be at least 2", options.radix));
+  if (options.radix < 2)
+    throw std::invalid_argument(fmt::format("timeline: radix = {}, but it must be at least 2", options.radix));
   if (options_.panel_rank == 0) options_.panel_rank = std::min(store.dim(), std::max<Size>(8, store.dim() / 4));
   panel_ = std::move(take_block().panel);
 }
@@ -43,9 +45,8 @@ void Timeline<T>::gather(std::span<const Index> rows, MatrixView<T> Z) {
   }
   store_.gather(present_rows_, Z);
   if (stale_.empty()) return;
-  std::sort(stale_.begin(), stale_.end(), [](const Stale& a, const Stale& b) {
-    return a.epoch != b.epoch ? a.epoch < b.epoch : a.row < b.row;
-  });
+  std::sort(stale_.begin(), stale_.end(),
+            [](const Stale& a, const Stale& b) { return a.epoch != b.epoch ? a.epoch < b.epoch : a.row < b.row; });
   const auto Z_stale = Z_stale_.scratch(Z.rows, static_cast<Size>(stale_.size()));
   stale_epochs_.clear();
   for (const auto& stale : stale_) {
@@ -209,7 +210,8 @@ void Timeline<T>::close_panel(const MatrixView<const T>* F) {
   Block block = take_block();
   set_identity<T>(block.F);
   if (rank > 0) {  // I + B Aᵀ
-    backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank), T(1), block.F);
+    backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank),
+                  T(1), block.F);
     account_.products += GemmShape{Op::none, Op::transpose, store_.dim(), store_.dim(), rank}.flops();
   }
   std::swap(block.panel, panel_);
@@ -229,10 +231,11 @@ void Timeline<T>::close_panel(const MatrixView<const T>* F) {
     if (epoch_of(row) == now_) panel_.start_rows.push_back(row);
   }
   if (F != nullptr) {
-    move_rows(block.panel.inner_rows, block.start() + 1, before + 1, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
-      apply(block.panel, epochs, Z);
-      multiply(*F, Z);
-    });
+    move_rows(block.panel.inner_rows, block.start() + 1, before + 1,
+              [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
+                apply(block.panel, epochs, Z);
+                multiply(*F, Z);
+              });
     block.panel.inner_rows.clear();
     block.panel.rank = 0;
   }
@@ -302,7 +305,8 @@ std::size_t Timeline<T>::bytes() const {
   };
   std::size_t bytes = stamps_.size() + bytes_of(panel_);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
-    for (const auto& block : *blocks) bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + bytes_of(block.panel);
+    for (const auto& block : *blocks)
+      bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + bytes_of(block.panel);
   }
   return bytes;
 }

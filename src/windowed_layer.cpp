@@ -39,7 +39,8 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
       timeline_(this->backend(), store_, options.initial == Initial::zero, windowed.timeline),
       pivots_(static_cast<std::size_t>(options.dim)) {
   if (windowed.window < 0) {
-    throw std::invalid_argument(fmt::format("windowed layer: window = {}, but it must not be negative", windowed.window));
+    throw std::invalid_argument(
+        fmt::format("windowed layer: window = {}, but it must not be negative", windowed.window));
   }
   if (!(windowed.absorb_limit >= 1)) {
     throw std::invalid_argument(
@@ -86,7 +87,8 @@ bool WindowedLayer<T>::sum_window(ConstView<T> columns, std::span<const Index> r
   sum_values_.clear();
   for (const Index row : rows) {
     if (const auto slot = window_.find(row); slot != Window<T>::none) {
-      for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none; e = window_.entry(e).next) {
+      for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
+           e = window_.entry(e).next) {
         sum_columns_.push_back(static_cast<Index>(window_.entry(e).column));
         sum_values_.push_back(window_.entry(e).value);
       }
@@ -131,7 +133,8 @@ double WindowedLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targ
 
 template <class T>
 std::string WindowedLayer<T>::describe_rate(ConstView<T> H, T eta) const {
-  return fmt::format("eta = {}, λ₁ = 2η‖H‖₂² = {:.4g}", eta, 2 * static_cast<double>(eta) * spectral_norm_squared<T>(H));
+  return fmt::format("eta = {}, λ₁ = 2η‖H‖₂² = {:.4g}", eta,
+                     2 * static_cast<double>(eta) * spectral_norm_squared<T>(H));
 }
 
 /// Whether the commit half stays finite: the stack grows by 2η‖SH‖‖H‖ and the appended rows 2η‖H‖ at
@@ -142,7 +145,8 @@ template <class T>
 bool WindowedLayer<T>::fits(ConstView<T> H, ConstView<T> SH, T eta) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
-  const double growth = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(H, H)) * (1 + std::sqrt(backend.dot(SH, SH)));
+  const double growth =
+      2 * static_cast<double>(eta) * std::sqrt(backend.dot(H, H)) * (1 + std::sqrt(backend.dot(SH, SH)));
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
@@ -217,6 +221,7 @@ void WindowedLayer<T>::close_window() {
   const auto LU = LU_.scratch(d, d);
   this->backend().copy(U_T(), LU);
   const bool regular = this->backend().lu_factorize(LU, pivots_);
+  account_.close_flops += 2.0 / 3 * static_cast<double>(d) * static_cast<double>(d) * static_cast<double>(d);
   if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1) {
     absorb();
   } else {
@@ -236,6 +241,7 @@ void WindowedLayer<T>::absorb() {
   // U⁻ᵀ goes to the sums of E's rows by output, or to E's rows, whichever are fewer.
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
   if (!by_output) backend.lu_solve(Op::none, LU_, pivots_, E_T());
+  account_.close_flops += square_flops(by_output ? static_cast<Size>(window_.rows().size()) : window_.columns());
   const Size r = deflate();
   const auto a = a_.scratch(d, std::max<Size>(r, 1)), b = b_.scratch(d, std::max<Size>(r, 1));
   if (r > 0) timeline_.make_room(r);
@@ -268,6 +274,7 @@ void WindowedLayer<T>::flip() {
     const auto Z = Z_.scratch(d, static_cast<Size>(rows.size())), W = VtY_.scratch(d, Z.cols);
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
+    account_.close_flops += square_flops(Z.cols);
     if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);
     timeline_.store_ahead(rows, W);
   });
@@ -284,6 +291,7 @@ double WindowedLayer<T>::smallest_singular_value() {
   const Size d = this->dim(), p = probes_.cols();
   backend.lu_solve(Op::transpose, LU_, pivots_, probes_);  // X ← orth((U Uᵀ)⁻¹ X)
   backend.lu_solve(Op::none, LU_, pivots_, probes_);
+  account_.close_flops += square_flops(3 * p);  // with the images
   if (backend.find_non_finite(probes_) >= 0) {  // U is as good as singular
     start_probes();
     return 0;
@@ -291,7 +299,8 @@ double WindowedLayer<T>::smallest_singular_value() {
   backend.qr(probes_, {});
   const auto images = probe_images_.scratch(d, p), ritz = ritz_.scratch(p, p);
   backend.gemm(Op::none, Op::none, T(1), U_T(), probes_, T(0), images);
-  backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0), ritz);  // its eigenvalues: the squares of Ritz values
+  backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0),
+               ritz);  // its eigenvalues: the squares of Ritz values
   backend.svd(ritz, squared_sigma_, ritz_vectors_);
   return std::sqrt(static_cast<double>(squared_sigma_.back()));
 }
@@ -307,17 +316,17 @@ Size WindowedLayer<T>::deflate() {
   auto& backend = this->backend();
   const Size d = this->dim(), p = probes_.cols();
   const double limit = windowed_.deflate_below * windowed_.deflate_below;
-  const auto r = static_cast<Size>(std::count_if(squared_sigma_.begin(), squared_sigma_.end(),
-                                                 [&](T s) { return static_cast<double>(s) < limit; }));
+  const auto r = static_cast<Size>(
+      std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
   if (r == 0) return 0;
 
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);
   backend.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
-  backend.qr(a, {});                                                                   // orthonormal to rounding
-  backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);                         // UᵀU_s = Q̃ᵀBᵀ
-  backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), U_T());                   // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …
-  backend.qr(UtUs, R);                                                                  // Q̃ᵀ, and Bᵀ in R
-  backend.gemm(Op::none, Op::transpose, T(1), UtUs, a, T(1), U_T());                    // … + Q̃ᵀU_sᵀ
+  backend.qr(a, {});                                                   // orthonormal to rounding
+  backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);        // UᵀU_s = Q̃ᵀBᵀ
+  backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), U_T());  // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …
+  backend.qr(UtUs, R);                                                 // Q̃ᵀ, and Bᵀ in R
+  backend.gemm(Op::none, Op::transpose, T(1), UtUs, a, T(1), U_T());   // … + Q̃ᵀU_sᵀ
   for (Size k = 0; k < r; ++k) R(k, k) -= T(1);
   backend.gemm(Op::none, Op::none, T(1), a, R, T(0), b);
   account_.deflated += r;
@@ -330,7 +339,8 @@ template <class T>
 void WindowedLayer<T>::begin_scores(ConstView<T> H) {
   const Size d = this->dim(), height = d + window_.columns();
   stack_H_scored_ = stack_H_.scratch(height, H.cols);
-  this->backend().gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(d, height), H, T(0), stack_H_scored_);  // [UH; EH]
+  this->backend().gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(d, height), H, T(0),
+                       stack_H_scored_);  // [UH; EH]
 }
 
 template <class T>
@@ -343,8 +353,10 @@ void WindowedLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> o
   for (std::size_t k = 0; k < rows.size(); ++k) {
     const auto slot = window_.find(rows[k]);
     if (slot == Window<T>::none) continue;
-    for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none; e = window_.entry(e).next) {
-      for (Size j = 0; j < m; ++j) out(static_cast<Size>(k), j) += window_.entry(e).value * EH(window_.entry(e).column, j);
+    for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
+         e = window_.entry(e).next) {
+      for (Size j = 0; j < m; ++j)
+        out(static_cast<Size>(k), j) += window_.entry(e).value * EH(window_.entry(e).column, j);
     }
   }
 }
@@ -360,7 +372,7 @@ void WindowedLayer<T>::write_weights(Size first, MatrixView<T> out) {
     const auto W = out.columns(done, static_cast<Size>(rows.size()));
     const auto Z = Z_.scratch(d, W.cols);
     timeline_.gather(rows, Z);
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);  // V U …
+    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);                                   // V U …
     if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Y_w E
     done += W.cols;
   });
@@ -382,7 +394,7 @@ Diagnostics WindowedLayer<T>::counters() const {
           {"merges", number(timeline.merges)},
           {"rows_caught_up", number(timeline.rows_caught_up)},
           {"rows_moved", number(timeline.rows_moved)},
-          {"timeline_flops", timeline.products},
+          {"upkeep_flops", account_.close_flops + timeline.products},
           {"timeline_bytes", number(timeline_.bytes())},
           {"rows_read", number(store_.rows_read())},
           {"rows_written", number(store_.rows_written())}};

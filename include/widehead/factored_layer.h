@@ -63,19 +63,19 @@ class FactoredLayer final : public OutputLayer<T> {
   Stabilizer<T> stabilizer_;
   std::int64_t inversions_ = 0;
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
-  double V_bound_ = 0;                                             // ≥ ‖V‖_F
+  double V_bound_ = 0;                                            // ≥ ‖V‖_F
 
   // scratch
   RowGroups<T> groups_;
-  Matrix<T> T_;         // 3d x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> VtY_;       // d x m
-  Matrix<T> Y_hat_;     // d x m
-  Matrix<T> C_;         // d x m: Ĥ/2 − Ŷ
-  Matrix<T> M_;         // m x m
-  Matrix<T> G_;         // m x m: 2η HᵀH
-  Matrix<T> UH_;        // d x m, for scores
+  Matrix<T> T_;      // 3d x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> VtY_;    // d x m
+  Matrix<T> Y_hat_;  // d x m
+  Matrix<T> C_;      // d x m: Ĥ/2 − Ŷ
+  Matrix<T> M_;      // m x m
+  Matrix<T> G_;      // m x m: 2η HᵀH
+  Matrix<T> UH_;     // d x m, for scores
   MatrixView<T> UH_scored_;
-  Matrix<T> square_;    // d x d
+  Matrix<T> square_;  // d x d
   std::vector<int> pivots_;
 };
 

@@ -16,8 +16,8 @@
 
 namespace widehead {
 
-using Size = std::ptrdiff_t;   ///< extents and offsets
-using Index = std::int32_t;    ///< an output; D is at most 2³¹ − 1
+using Size = std::ptrdiff_t;  ///< extents and offsets
+using Index = std::int32_t;   ///< an output; D is at most 2³¹ − 1
 
 /// A non-owning view: element (i, j) is data[i + j·stride].
 template <class T>
@@ -34,8 +34,7 @@ struct MatrixView {
 
   /// A view of T is also a view of const T.
   operator MatrixView<const T>() const  // NOLINT(google-explicit-constructor): as T* to const T*
-    requires(!std::is_const_v<T>)
-  {
+      requires(!std::is_const_v<T>) {
     return {data, rows, cols, stride};
   }
 

@@ -27,11 +27,11 @@ enum class Initial {
 
 /// What every layer is made from.
 struct LayerOptions {
-  Size outputs = 0;               ///< D
-  Size dim = 0;                   ///< d
-  double weight_decay = 0;        ///< λ ≥ 0
+  Size outputs = 0;         ///< D
+  Size dim = 0;             ///< d
+  double weight_decay = 0;  ///< λ ≥ 0
   Initial initial = Initial::zero;
-  double initial_scale = 0;       ///< standard deviation for `normal`; 0 means 1/√D, which makes ‖Wh‖ ≈ ‖h‖
+  double initial_scale = 0;  ///< standard deviation for `normal`; 0 means 1/√D, which makes ‖Wh‖ ≈ ‖h‖
   std::uint64_t seed = 0;
 };
 

@@ -48,7 +48,8 @@ class ReferenceLayer final : public OutputLayer<double> {
   const Reference& state() const { return reference_; }
 
  protected:
-  double take_step(ConstView<double> H, const SparseBatch<double>& targets, double eta, MatrixView<double> grad_H) override;
+  double take_step(ConstView<double> H, const SparseBatch<double>& targets, double eta,
+                   MatrixView<double> grad_H) override;
   double compute_loss(ConstView<double> H, const SparseBatch<double>& targets, MatrixView<double> grad_H) override;
   void begin_scores(ConstView<double> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<double> out) override;

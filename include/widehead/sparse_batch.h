@@ -23,9 +23,9 @@ class SparseBatch {
   SparseBatch(Size outputs, std::span<const std::int64_t> offsets, std::span<const Index> indices,
               std::span<const T> values, std::span<const T> weights = {});
 
-  Size outputs() const { return outputs_; }                             ///< D
+  Size outputs() const { return outputs_; }                                 ///< D
   Size examples() const { return static_cast<Size>(offsets_.size()) - 1; }  ///< m
-  Size nonzeros() const { return static_cast<Size>(indices_.size()); }  ///< entries in all
+  Size nonzeros() const { return static_cast<Size>(indices_.size()); }      ///< entries in all
   Size begin(Size example) const { return offsets_[static_cast<std::size_t>(example)]; }
   Size end(Size example) const { return offsets_[static_cast<std::size_t>(example) + 1]; }
   Index index(Size entry) const { return indices_[static_cast<std::size_t>(entry)]; }

@@ -18,10 +18,10 @@ enum class Stabilize {
 
 struct StabilizerOptions {
   Stabilize kind = Stabilize::power;
-  double sigma_low = 0.001;   ///< the paper's example; 0.5 … 2 every 10 steps is what float32 needs
-  double sigma_high = 100;    ///< (docs/algorithm.md)
-  std::int64_t n_check = 100; ///< steps between two checks
-  int iterations = 100;       ///< of the power method, as in the paper
+  double sigma_low = 0.001;    ///< the paper's example; 0.5 … 2 every 10 steps is what float32 needs
+  double sigma_high = 100;     ///< (docs/algorithm.md)
+  std::int64_t n_check = 100;  ///< steps between two checks
+  int iterations = 100;        ///< of the power method, as in the paper
 };
 
 /// The state Algorithm 3 acts on; V is held as d x D.
@@ -67,11 +67,11 @@ class Stabilizer {
 
   StabilizerOptions options_;
   Account account_;
-  double V_growth_ = 1;     // of the present check
-  Matrix<T> scratch_;       // d x d
-  Matrix<T> left_;          // d x d: left singular vectors
-  Matrix<T> vectors_;       // d x 3: u, and two products
-  Matrix<T> fixed_u_;       // d x (fixes of this check)
+  double V_growth_ = 1;  // of the present check
+  Matrix<T> scratch_;    // d x d
+  Matrix<T> left_;       // d x d: left singular vectors
+  Matrix<T> vectors_;    // d x 3: u, and two products
+  Matrix<T> fixed_u_;    // d x (fixes of this check)
   std::vector<T> fixed_beta_;
   std::vector<T> sigma_;
 };

@@ -18,7 +18,7 @@ enum class Activation { relu, tanh, sigmoid };
 std::span<const std::pair<std::string_view, Activation>> activation_names();
 
 enum class TargetLaw {
-  zipf,     ///< P(i) = ln((i+2)/(i+1)) / ln(D+1), about 1/(i+1): word frequencies
+  zipf,  ///< P(i) = ln((i+2)/(i+1)) / ln(D+1), about 1/(i+1): word frequencies
   uniform,
 };
 std::span<const std::pair<std::string_view, TargetLaw>> target_law_names();
@@ -30,7 +30,7 @@ struct SyntheticOptions {
   Size nonzeros = 1;    ///< K targets per example; named twice now and then, as Zipf has it
   Activation activation = Activation::relu;
   TargetLaw targets = TargetLaw::zipf;
-  Size distinct = 0;    ///< outputs that ever are targets, spread evenly over all D; 0 means D
+  Size distinct = 0;  ///< outputs that ever are targets, spread evenly over all D; 0 means D
   std::uint64_t seed = 1;
 };
 
@@ -48,7 +48,8 @@ struct Batch {
   /// The same in another precision.
   template <class S>
   Batch<S> as() const {
-    Batch<S> batch{outputs, Matrix<S>(H.rows(), H.cols()), offsets, indices, std::vector<S>(values.begin(), values.end())};
+    Batch<S> batch{outputs, Matrix<S>(H.rows(), H.cols()), offsets, indices,
+                   std::vector<S>(values.begin(), values.end())};
     for (Size i = 0; i < H.size(); ++i) batch.H.data()[i] = static_cast<S>(H.data()[i]);
     return batch;
   }

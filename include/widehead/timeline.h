@@ -41,12 +41,12 @@ class Timeline {
   using Epoch = std::uint32_t;
 
   struct Account {
-    std::int64_t low_rank = 0;         ///< rank of all low-rank transitions so far
-    std::int64_t blocks = 0;           ///< dense blocks made
+    std::int64_t low_rank = 0;  ///< rank of all low-rank transitions so far
+    std::int64_t blocks = 0;    ///< dense blocks made
     std::int64_t merges = 0;
     std::int64_t rows_caught_up = 0;
-    std::int64_t rows_moved = 0;       ///< by closing panels and by merges
-    double products = 0;               ///< flops of all of the above
+    std::int64_t rows_moved = 0;  ///< by closing panels and by merges
+    double products = 0;          ///< flops of all of the above
   };
 
   /// @param zero  whether rows never touched are zero (and need no catching up)
@@ -83,10 +83,10 @@ class Timeline {
   struct Panel {
     Epoch start = 0;
     Size rank = 0;
-    Matrix<T> A, B;                  // d x panel_rank
-    std::vector<Size> columns = {0}; // by epoch − start: the first column that epoch has not seen
-    std::vector<Index> start_rows;   // listed when they were expressed at `start`
-    std::vector<Index> inner_rows;   // listed when they were first expressed at a later epoch of the panel
+    Matrix<T> A, B;                   // d x panel_rank
+    std::vector<Size> columns = {0};  // by epoch − start: the first column that epoch has not seen
+    std::vector<Index> start_rows;    // listed when they were expressed at `start`
+    std::vector<Index> inner_rows;    // listed when they were first expressed at a later epoch of the panel
   };
   /// A dense transition from the panel's start to the start of the next block, or of the open panel.
   struct Block {
@@ -119,9 +119,9 @@ class Timeline {
   MappedMemory stamps_;  // D epochs
 
   Epoch now_ = 0;
-  std::vector<Block> blocks_;         // oldest first
-  std::vector<Block> spare_blocks_;   // kept for their memory
-  Panel panel_;                       // the open one
+  std::vector<Block> blocks_;        // oldest first
+  std::vector<Block> spare_blocks_;  // kept for their memory
+  Panel panel_;                      // the open one
   Account account_;
 
   // scratch

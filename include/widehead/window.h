@@ -21,8 +21,8 @@ class Window {
   };
   static constexpr std::int32_t none = -1;
 
-  Size columns() const { return columns_; }                 ///< n, examples in the window
-  std::span<const Index> rows() const { return rows_; }     ///< distinct outputs, in order of appearance
+  Size columns() const { return columns_; }              ///< n, examples in the window
+  std::span<const Index> rows() const { return rows_; }  ///< distinct outputs, in order of appearance
   /// First entry of the output at position `slot` of rows().
   std::int32_t first_entry(std::size_t slot) const { return heads_[slot]; }
   const Entry& entry(std::int32_t e) const { return entries_[static_cast<std::size_t>(e)]; }

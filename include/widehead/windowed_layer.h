@@ -25,7 +25,7 @@ struct WindowedOptions {
   double deflate_below = 0.2;  ///< directions in which U is smaller than this are deflated
   Size probes = 8;             ///< directions examined, and at most deflated, per window
   TimelineOptions timeline;
-  std::string rows_file;       ///< file that holds V, created sparse; empty for memory
+  std::string rows_file;  ///< file that holds V, created sparse; empty for memory
 };
 
 template <class T>
@@ -65,41 +65,46 @@ class WindowedLayer final : public OutputLayer<T> {
   void start_probes();
   double smallest_singular_value();
   Size deflate();
+  /// Flops of a d x d matrix, or its LU factors, against so many columns.
+  double square_flops(Size columns) const {
+    return GemmShape{Op::none, Op::none, this->dim(), columns, this->dim()}.flops();
+  }
   std::string describe_rate(ConstView<T> H, T eta) const;
 
   WindowedOptions windowed_;
   RowStore<T> store_;
   Timeline<T> timeline_;
   Window<T> window_;
-  Matrix<T> S_T_;  // d x (2d + capacity)
+  Matrix<T> S_T_;                                                 // d x (2d + capacity)
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
 
   struct Account {
     std::int64_t absorbs = 0, flips = 0, deflated = 0;
     double close_seconds = 0;
+    double close_flops = 0;  // LU, solves and products
   };
   Account account_;
 
   // scratch of a step
   RowGroups<T> groups_;
-  std::vector<Index> rows_;             // distinct outputs of the minibatch
-  Matrix<T> T_;                         // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> Z_;                         // d x rows: their V, expressed now
-  Matrix<T> VtY_, Y_hat_, C_;           // d x m
-  Matrix<T> M_;                         // m x m
-  Matrix<T> sums_;                      // d x rows: window parts (Y_w E)_i
+  std::vector<Index> rows_;    // distinct outputs of the minibatch
+  Matrix<T> T_;                // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> Z_;                // d x rows: their V, expressed now
+  Matrix<T> VtY_, Y_hat_, C_;  // d x m
+  Matrix<T> M_;                // m x m
+  Matrix<T> sums_;             // d x rows: window parts (Y_w E)_i
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_;
   std::vector<T> sum_values_;
   // scratch of closing
-  Matrix<T> LU_;                        // d x d
+  Matrix<T> LU_;  // d x d
   std::vector<int> pivots_;
-  Matrix<T> probes_, probe_images_;     // d x probes
-  Matrix<T> ritz_, ritz_vectors_, R_;   // probes x probes
-  Matrix<T> a_, b_;                     // d x probes: a deflation z ← (I + b aᵀ) z
+  Matrix<T> probes_, probe_images_;    // d x probes
+  Matrix<T> ritz_, ritz_vectors_, R_;  // probes x probes
+  Matrix<T> a_, b_;                    // d x probes: a deflation z ← (I + b aᵀ) z
   std::vector<T> squared_sigma_;
   // scratch of scores
-  Matrix<T> stack_H_;                   // (d + n) x m
+  Matrix<T> stack_H_;  // (d + n) x m
   MatrixView<T> stack_H_scored_;
 };
 

@@ -21,18 +21,18 @@
 
 // The Fortran interface: the one every vendor offers.
 extern "C" {
-#define WIDEHEAD_DECLARE_FORTRAN(T, p)                                                                                \
-  void p##gemm_(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,         \
-                const T*, const int*, const T*, T*, const int*);                                                      \
-  void p##trsm_(const char*, const char*, const char*, const char*, const int*, const int*, const T*, const T*,       \
-                const int*, T*, const int*);                                                                          \
-  void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                                 \
-  void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*);        \
-  void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                                   \
-  void p##orgqr_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);                 \
-  void p##getri_(const int*, T*, const int*, const int*, T*, const int*, int*);                                       \
-  void p##gecon_(const char*, const int*, const T*, const int*, const T*, T*, T*, int*, int*);                        \
-  void p##gesdd_(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*, const int*, T*,         \
+#define WIDEHEAD_DECLARE_FORTRAN(T, p)                                                                          \
+  void p##gemm_(const char*, const char*, const int*, const int*, const int*, const T*, const T*, const int*,   \
+                const T*, const int*, const T*, T*, const int*);                                                \
+  void p##trsm_(const char*, const char*, const char*, const char*, const int*, const int*, const T*, const T*, \
+                const int*, T*, const int*);                                                                    \
+  void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                           \
+  void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*);  \
+  void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                             \
+  void p##orgqr_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);           \
+  void p##getri_(const int*, T*, const int*, const int*, T*, const int*, int*);                                 \
+  void p##gecon_(const char*, const int*, const T*, const int*, const T*, T*, T*, int*, int*);                  \
+  void p##gesdd_(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*, const int*, T*,   \
                  const int*, int*, int*);
 WIDEHEAD_DECLARE_FORTRAN(float, s)
 WIDEHEAD_DECLARE_FORTRAN(double, d)
@@ -43,13 +43,13 @@ namespace widehead::blas {
 namespace {
 
 /// The routine of the right precision: WIDEHEAD_ROUTINE(gemm) is sgemm_ or dgemm_ by T.
-#define WIDEHEAD_ROUTINE(name)                      \
-  [](auto... arguments) {                           \
-    if constexpr (std::is_same_v<T, float>) {       \
-      s##name##_(arguments...);                     \
-    } else {                                        \
-      d##name##_(arguments...);                     \
-    }                                               \
+#define WIDEHEAD_ROUTINE(name)                \
+  [](auto... arguments) {                     \
+    if constexpr (std::is_same_v<T, float>) { \
+      s##name##_(arguments...);               \
+    } else {                                  \
+      d##name##_(arguments...);               \
+    }                                         \
   }
 
 int to_int(Size n) {
@@ -77,9 +77,9 @@ bool is_amd() {
 /// Intel's AVX-512 that it takes on AMD's: there its triangular solves are half as fast as its Zen ones.
 bool is_slow_kernel_set(std::string_view kernels) {
   if (is_amd() && (kernels == "SkylakeX" || kernels == "Cooperlake" || kernels == "Sapphirerapids")) return true;
-  constexpr std::array<std::string_view, 14> slow = {"Katmai",   "Coppermine", "Northwood", "Prescott", "Banias",
-                                                     "Atom",     "Core2",      "Penryn",    "Dunnington", "Nehalem",
-                                                     "Athlon",   "Opteron",    "Opteron_SSE3", "Barcelona"};
+  constexpr std::array<std::string_view, 14> slow = {"Katmai", "Coppermine", "Northwood",    "Prescott",   "Banias",
+                                                     "Atom",   "Core2",      "Penryn",       "Dunnington", "Nehalem",
+                                                     "Athlon", "Opteron",    "Opteron_SSE3", "Barcelona"};
   return std::find(slow.begin(), slow.end(), kernels) != slow.end();
 }
 
@@ -134,8 +134,8 @@ void gemm(Op op_a, Op op_b, T alpha, MatrixView<const T> A, MatrixView<const T> 
     const auto status = dnnl_sgemm(*letter(op_b), *letter(op_a), C.cols, C.rows, k, alpha, B.data, B.stride, A.data,
                                    A.stride, beta, C.data, C.stride);
     if (status != dnnl_success) {
-      throw BackendError(fmt::format("dnnl_sgemm({} x {} x {}) failed with status {}", C.rows, C.cols, k,
-                                     static_cast<int>(status)));
+      throw BackendError(
+          fmt::format("dnnl_sgemm({} x {} x {}) failed with status {}", C.rows, C.cols, k, static_cast<int>(status)));
     }
     return;
   }
@@ -179,14 +179,16 @@ void getrs(Op op, MatrixView<const T> A, std::span<const int> pivots, MatrixView
 
 template <class T>
 void geqrf(MatrixView<T> A, std::span<T> tau, std::span<T> work) {
-  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride), size = to_int(static_cast<Size>(work.size()));
+  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride),
+            size = to_int(static_cast<Size>(work.size()));
   int info = 0;
   WIDEHEAD_ROUTINE(geqrf)(&m, &n, A.data, &lda, tau.data(), work.data(), &size, &info);
 }
 
 template <class T>
 void orgqr(MatrixView<T> A, std::span<const T> tau, std::span<T> work) {
-  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride), size = to_int(static_cast<Size>(work.size()));
+  const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride),
+            size = to_int(static_cast<Size>(work.size()));
   int info = 0;
   WIDEHEAD_ROUTINE(orgqr)(&m, &n, &n, A.data, &lda, tau.data(), work.data(), &size, &info);
 }
@@ -213,7 +215,8 @@ int svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left, SvdRoom<T>& roo
   int info = 0;
   const auto gesdd = [&](T* work, int size) {
     WIDEHEAD_ROUTINE(gesdd)
-    (job, &n, &n, A.data, &lda, sigma.data(), left.data, &ldu, room.right.data(), &ldvt, work, &size, room.iwork.data(), &info);
+    (job, &n, &n, A.data, &lda, sigma.data(), left.data, &ldu, room.right.data(), &ldvt, work, &size, room.iwork.data(),
+     &info);
   };
   T best_size = 0;
   gesdd(&best_size, -1);  // asks
@@ -241,15 +244,15 @@ Description describe() {
   return description;
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                           \
-  template void gemm<T>(Op, Op, T, MatrixView<const T>, MatrixView<const T>, T, MatrixView<T>);           \
-  template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                            \
-  template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);                   \
-  template int getrf<T>(MatrixView<T>, std::span<int>);                                                   \
-  template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                              \
-  template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                                      \
-  template void orgqr<T>(MatrixView<T>, std::span<const T>, std::span<T>);                                \
-  template int getri<T>(MatrixView<T>, std::span<const int>, std::span<T>);                               \
+#define WIDEHEAD_INSTANTIATE(T)                                                                 \
+  template void gemm<T>(Op, Op, T, MatrixView<const T>, MatrixView<const T>, T, MatrixView<T>); \
+  template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                  \
+  template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);         \
+  template int getrf<T>(MatrixView<T>, std::span<int>);                                         \
+  template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                    \
+  template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                            \
+  template void orgqr<T>(MatrixView<T>, std::span<const T>, std::span<T>);                      \
+  template int getri<T>(MatrixView<T>, std::span<const int>, std::span<T>);                     \
   template int svd<T>(MatrixView<T>, std::span<T>, MatrixView<T>, SvdRoom<T>&);
 WIDEHEAD_INSTANTIATE(float)
 WIDEHEAD_INSTANTIATE(double)

@@ -97,7 +97,8 @@ void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
 
 template <class T>
 CpuBackend<T>::CpuBackend(int threads) : threads_(threads == 0 ? omp_get_num_procs() : threads) {
-  if (threads < 0) throw std::invalid_argument(fmt::format("threads = {}, but it must be 0 (all cores) or more", threads));
+  if (threads < 0)
+    throw std::invalid_argument(fmt::format("threads = {}, but it must be 0 (all cores) or more", threads));
   partial_sums_.resize(static_cast<std::size_t>(threads_));
   blas::initialize();
 }
@@ -253,9 +254,8 @@ bool CpuBackend<T>::lu_factorize(MatrixView<T> A, std::span<int> pivots) {
 template <class T>
 void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) {
   const int team = factors.size() * X.cols > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
-  for_each_stripe(team, X.cols, 1, [&](Size first, Size count) {
-    blas::getrs<T>(op, factors, pivots, X.columns(first, count));
-  });
+  for_each_stripe(team, X.cols, 1,
+                  [&](Size first, Size count) { blas::getrs<T>(op, factors, pivots, X.columns(first, count)); });
 }
 
 template <class T>
