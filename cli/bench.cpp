@@ -168,7 +168,7 @@ VerifyReport require_exact(const Settings& settings, const Shape& shape, const s
   options.lambda = lambda;
   options.steps = 20;
   options.threads = settings.threads;
-  const auto report = verify<T>(options);
+  auto report = verify<T>(options);
   const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-12;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
   if (!report.error.empty() || !(worst <= tolerance)) {
@@ -298,8 +298,9 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     double take_turn(double seconds_at_least, std::int64_t steps_at_most, MatrixView<T> grad_H) {
       double turn = 0;
       std::int64_t steps = 0;
-      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps)
+      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps) {
         turn += feed.step(*layer, grad_H);
+      }
       return turn / static_cast<double>(steps);
     }
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
@@ -434,8 +435,9 @@ void add_bench(CLI::App& app, Action& action) {
       ->capture_default_str();
   command->callback([settings, &action] {
     settings->data.seed = settings->layer.seed + 1;
-    if (settings->data.distinct == 0)
+    if (settings->data.distinct == 0) {
       settings->data.distinct = *std::min_element(settings->outputs.begin(), settings->outputs.end());
+    }
     action = [settings] { return run(*settings); };
   });
 }

@@ -65,8 +65,9 @@ void print_text(const Settings& settings, const VerifyReport& report) {
              options.data.nonzeros, options.lambda, report.steps);
   fmt::print("  relative difference   W {:.2e}   Q {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W, report.rel_Q,
              report.rel_grad, report.rel_loss);
-  if (report.steps > 0)
+  if (report.steps > 0) {
     fmt::print("  loss                  {:.4f} → {:.4f}\n", report.losses.front(), report.losses.back());
+  }
   for (const auto& [name, value] : report.diagnostics) fmt::print("  {:<21} {:.6g}\n", name, value);
   if (!report.error.empty()) fmt::print("  stopped: {}\n", report.error);
 }

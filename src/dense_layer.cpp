@@ -22,7 +22,7 @@ template <class T>
 DenseLayer<T>::DenseLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
     : OutputLayer<T>(options, std::move(backend)), W_(options.dim, options.outputs) {
   this->fill_initial(W_);
-  norm_bound_ = options.initial == Initial::zero ? 0 : frobenius_norm<T>(this->backend(), W_);
+  if (options.initial != Initial::zero) norm_bound_ = frobenius_norm<T>(this->backend(), W_);
 }
 
 template <class T>

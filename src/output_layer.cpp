@@ -143,8 +143,9 @@ void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixV
 template <class T>
 TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   check_hidden(H, "top_k");
-  if (k < 1 || k > outputs())
+  if (k < 1 || k > outputs()) {
     throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
+  }
   const Size m = H.cols;
   begin_scores(H);
   const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
@@ -249,8 +250,9 @@ void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, 
   auto selected = R.columns(rows.front(), count);
   if (!consecutive) {
     const auto copies = selected_.scratch(R.rows, count);
-    for (Size r = 0; r < count; ++r)
+    for (Size r = 0; r < count; ++r) {
       backend_->copy(R.columns(rows[static_cast<std::size_t>(r)], 1), copies.columns(r, 1));
+    }
     selected = copies;
   }
   backend_->gemm(Op::transpose, Op::none, T(1), selected, G, T(0), out);

@@ -17,8 +17,9 @@ template <class T>
 Matrix<T> random_matrix(Size rows, Size cols, std::uint32_t stream) {
   Matrix<T> A(rows, cols);
   const Random random(0, stream);
-  for (Size i = 0; i < A.size(); ++i)
+  for (Size i = 0; i < A.size(); ++i) {
     A.data()[i] = static_cast<T>(random.uniform(static_cast<std::uint64_t>(i), 0).first);
+  }
   return A;
 }
 

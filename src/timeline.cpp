@@ -24,8 +24,9 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
     throw std::invalid_argument(
         fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
   }
-  if (options.radix < 2)
+  if (options.radix < 2) {
     throw std::invalid_argument(fmt::format("timeline: radix = {}, but it must be at least 2", options.radix));
+  }
   if (options_.panel_rank == 0) options_.panel_rank = std::min(store.dim(), std::max<Size>(8, store.dim() / 4));
   panel_ = std::move(take_block().panel);
 }
@@ -305,8 +306,9 @@ std::size_t Timeline<T>::bytes() const {
   };
   std::size_t bytes = stamps_.size() + bytes_of(panel_);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
-    for (const auto& block : *blocks)
+    for (const auto& block : *blocks) {
       bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + bytes_of(block.panel);
+    }
   }
   return bytes;
 }

@@ -21,8 +21,9 @@ std::int32_t Window<T>::find(Index row) const {
 template <class T>
 void Window<T>::grow_table() {
   table_.assign(2 * table_.size(), none);
-  for (std::size_t slot = 0; slot < rows_.size(); ++slot)
+  for (std::size_t slot = 0; slot < rows_.size(); ++slot) {
     table_[bucket_of(rows_[slot])] = static_cast<std::int32_t>(slot);
+  }
 }
 
 template <class T>

@@ -355,8 +355,9 @@ void WindowedLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> o
     if (slot == Window<T>::none) continue;
     for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
          e = window_.entry(e).next) {
-      for (Size j = 0; j < m; ++j)
+      for (Size j = 0; j < m; ++j) {
         out(static_cast<Size>(k), j) += window_.entry(e).value * EH(window_.entry(e).column, j);
+      }
     }
   }
 }

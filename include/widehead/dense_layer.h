@@ -30,8 +30,8 @@ class DenseLayer final : public OutputLayer<T> {
   double pass_over_rows(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
   void refuse_overflow(ConstView<T> H, const SparseBatch<T>& targets, T eta);
 
-  Matrix<T> W_;        // d x D
-  double norm_bound_;  // ≥ ‖W‖_F
+  Matrix<T> W_;            // d x D
+  double norm_bound_ = 0;  // ≥ ‖W‖_F
 
   // scratch
   RowGroups<T> groups_;

@@ -128,12 +128,13 @@ class Matrix {
   /// calloc, because the system's fresh pages are zero already; the block's own address is kept in
   /// the word before the aligned data.
   static T* allocate_zeroed(std::size_t bytes) {
-    void* block = std::calloc(1, bytes + alignment + sizeof(void*));
+    std::size_t room = bytes + alignment;
+    void* block = std::calloc(1, sizeof(void*) + room);
     if (block == nullptr) throw std::bad_alloc();
-    const auto first = reinterpret_cast<std::uintptr_t>(block) + sizeof(void*);
-    const auto aligned = (first + alignment - 1) / alignment * alignment;
-    reinterpret_cast<void**>(aligned)[-1] = block;
-    return reinterpret_cast<T*>(aligned);
+    void* data = static_cast<void**>(block) + 1;
+    std::align(alignment, bytes, data, room);
+    static_cast<void**>(data)[-1] = block;
+    return static_cast<T*>(data);
   }
 
   std::unique_ptr<T, Free> data_;

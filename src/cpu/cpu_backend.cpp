@@ -97,8 +97,9 @@ void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
 
 template <class T>
 CpuBackend<T>::CpuBackend(int threads) : threads_(threads == 0 ? omp_get_num_procs() : threads) {
-  if (threads < 0)
+  if (threads < 0) {
     throw std::invalid_argument(fmt::format("threads = {}, but it must be 0 (all cores) or more", threads));
+  }
   partial_sums_.resize(static_cast<std::size_t>(threads_));
   blas::initialize();
 }
@@ -136,7 +137,7 @@ void CpuBackend<T>::symmetrize(MatrixView<T> A) {
   const auto average_tile_column = [&](Size tile_j) {
     const Size j = tile_j * tile;
     for (Size i = j; i < rest; i += tile) {
-      T turned[tile][tile];
+      T turned[tile][tile];  // NOLINT(modernize-avoid-c-arrays): indexed by Size
       for (Size k = 0; k < tile; ++k) {
         for (Size l = 0; l < tile; ++l) turned[l][k] = A(j + l, i + k);
       }
