@@ -1,8 +1,10 @@
 /// The `widehead` program. Exit codes: 0 done, 1 failed, 2 wrong usage.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 
@@ -10,6 +12,15 @@
 #include "widehead/version.h"
 
 namespace {
+
+/// Threads that wait must not spin: where other programs want the cores too, spinning makes steps ten
+/// times slower and more. OpenMP reads its variables when it is loaded, before main, so the program
+/// sets them and starts itself once more. Who has set one of them is left alone.
+void let_waiting_threads_sleep(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  execv("/proc/self/exe", argv);  // comes back only where it cannot; then things are as they were
+}
 
 /// An unknown subcommand is named in the error; the parser alone would say that one is missing.
 void require_known_subcommands(CLI::App& app, int argc, char** argv) {
@@ -24,6 +35,7 @@ void require_known_subcommands(CLI::App& app, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  let_waiting_threads_sleep(argv);
   CLI::App app{"widehead: exact training of very wide output layers in time independent of their width"};
   app.set_version_flag("--version", WIDEHEAD_VERSION);
   app.require_subcommand(1);
