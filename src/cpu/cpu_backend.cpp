@@ -50,7 +50,7 @@ T one_norm(MatrixView<const T> A) {
     const T* a = A.column(j);
 #pragma omp simd reduction(+ : sum)
     for (Size i = 0; i < A.rows; ++i) sum += std::abs(a[i]);
-    norm = std::max(norm, sum);
+    if (sum > norm || std::isnan(sum)) norm = sum;  // a NaN stays
   }
   return norm;
 }
@@ -262,12 +262,13 @@ void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, std::span<const int> p
 template <class T>
 T CpuBackend<T>::solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) {
   const Size m = G.rows;
-  const T norm = std::abs(s) + one_norm<T>(G);
+  const T norm_G = one_norm<T>(G), norm = std::abs(s) + norm_G;
   for (Size j = 0; j < m; ++j) G(j, j) += s;
   // P (sI + G) = L R with row exchanges P, so X (sI + G)⁻¹ = X R⁻¹ L⁻¹ P.
   reserve_work(m);
   if (blas::getrf<T>(G, pivots_) > 0) return 0;
-  const T rcond = blas::gecon<T>(G, norm, work_, iwork_);
+  // Where G is small, ‖(sI + G)⁻¹‖₁ ≤ 1/(|s| − ‖G‖₁) says enough; else LAPACK estimates it.
+  const T rcond = norm_G <= std::abs(s) / 2 ? (std::abs(s) - norm_G) / norm : blas::gecon<T>(G, norm, work_, iwork_);
   if (!(rcond >= limit)) return rcond;
   const int team = X.rows * m * m > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
   for_each_stripe(team, X.rows, stripe_granule, [&](Size first, Size count) {
