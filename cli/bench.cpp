@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 struct Settings {
-  std::vector<std::string> heads = {"dense", "factored"};
+  std::vector<std::string> heads = {"dense", "factored", "windowed"};
   std::vector<Size> outputs = {10000, 100000};
   std::vector<Size> dims = {300};
   std::vector<Size> batches = {128};

@@ -164,7 +164,7 @@ TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   for (Size first = 0; first < outputs(); first += block) {
     const Size count = std::min(block, outputs() - first);
     const auto out = block_scores.view().block(0, 0, count, m);
-    std::iota(rows.begin(), rows.end(), static_cast<Index>(first));
+    std::iota(rows.begin(), rows.begin() + count, static_cast<Index>(first));
     write_scores(std::span<const Index>(rows).first(static_cast<std::size_t>(count)), out);
     for (Size j = 0; j < m; ++j) {
       auto& heap = best[static_cast<std::size_t>(j)];

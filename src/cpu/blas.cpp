@@ -237,7 +237,7 @@ Description describe() {
 #endif
   if (is_slow_kernel_set(description.kernels) && best_kernel_set()[0] != '\0') {
     description.warning = fmt::format(
-        "OpenBLAS runs on its {} kernels, but this CPU could run {}: start with OPENBLAS_CORETYPE={} its full "
+        "OpenBLAS runs on its {} kernels, but this CPU could run {}: start with OPENBLAS_CORETYPE={} for its full "
         "speed",
         description.kernels, best_kernel_set(), best_kernel_set());
   }
