@@ -4,7 +4,8 @@
 /// by exact gradient descent with weight decay λ:
 ///   W ← (1 − ηλ) W − 2η (W H − Y) diag(w) Hᵀ.
 /// How W is represented, and hence what a step costs, is the business of the implementations:
-/// dense (W itself, O(Dd)), factored (W = V U, the paper, O(d²)), reference (the paper's text).
+/// windowed (W = V U + Y_w E, O(d²), the default), factored (W = V U, the paper, O(d²)), dense (W
+/// itself, O(Dd)), reference (the paper's text).
 
 #include <cstdint>
 #include <functional>
