@@ -20,46 +20,82 @@ double frobenius_norm(Backend<T>& backend, ConstView<T> A) {
 
 template <class T>
 DenseLayer<T>::DenseLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
-    : OutputLayer<T>(options, std::move(backend)), W_(options.dim, options.outputs) {
+    : SphericalLayer<T>(options, std::move(backend)),
+      is_squared_error_(std::holds_alternative<SquaredError>(options.loss)),
+      W_(options.dim, options.outputs) {
   this->fill_initial(W_);
   if (options.initial != Initial::zero) norm_bound_ = frobenius_norm<T>(this->backend(), W_);
 }
 
 template <class T>
-double DenseLayer<T>::pass_over_rows(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta,
+void DenseLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
+  auto& backend = this->backend();
+  const Size d = this->dim(), D = this->outputs(), m = H.cols;
+  const Size block = std::min(D, backend.rows_per_block(d));
+  const auto H_T = H_T_.scratch(m, d);
+  backend.transpose(H, H_T);
+  const auto O_room = R_.scratch(m, block);
+  std::fill(statistics.q.begin(), statistics.q.end(), 0.0);
+  std::fill(statistics.s.begin(), statistics.s.end(), 0.0);
+  Size group = 0;
+  for (Size first = 0; first < D; first += block) {
+    const auto W = W_.view().columns(first, std::min(block, D - first));
+    const auto O = O_room.columns(0, W.cols);
+    backend.gemm(Op::none, Op::none, T(1), H_T, W, T(0), O);  // O = W H
+    backend.add_row_moments(O, statistics.s, statistics.q);
+    for (; group < targets.count() && targets.row(group) < first + W.cols; ++group) {
+      Size e = targets.first_entry(group);
+      for (const auto& entry : targets.entries(group)) {
+        statistics.o[static_cast<std::size_t>(e++)] = static_cast<double>(O(entry.example, entry.row - first));
+      }
+    }
+  }
+}
+
+/// Returns Σ‖R‖².
+template <class T>
+double DenseLayer<T>::pass_over_rows(ConstView<T> H, const Derivatives<T>& by, Update update, T eta,
                                      MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), D = this->outputs(), m = H.cols;
   const Size block = std::min(D, backend.rows_per_block(d));
-  groups_.assign(targets);
   const auto H_T = H_T_.scratch(m, d);
-  backend.transpose(H, H_T);
+  if (by.a_is_one) {
+    backend.transpose(H, H_T);
+  } else {  // diag(a) Hᵀ
+    const auto H_a = H_a_.scratch(d, m);
+    backend.add_columns(T(1), H, by.a, T(0), H, H_a);
+    backend.transpose(H_a, H_T);
+  }
   const auto grad_T = grad_T_.scratch(m, d);
   const auto R_room = R_.scratch(m, block);
 
-  double loss = 0;
+  double sum = 0;
   Size group = 0;
   for (Size first = 0; first < D; first += block) {
     const auto W = W_.view().columns(first, std::min(block, D - first));
     const auto R = R_room.columns(0, W.cols);
-    backend.gemm(Op::none, Op::none, T(1), H_T, W, T(0), R);  // O = W H
-    for (; group < groups_.count() && groups_.row(group) < first + W.cols; ++group) {
-      for (const auto& entry : groups_.entries(group)) R(entry.example, entry.row - first) -= entry.value;  // R = O − Y
+    backend.gemm(Op::none, Op::none, T(2), H_T, W, T(0), R);  // 2 O diag(a) …
+    if (this->uses_sum()) backend.add_to_rows(by.b, R);       // … + 1bᵀ …
+    for (; group < by.Gamma.count() && by.Gamma.row(group) < first + W.cols; ++group) {
+      for (const auto& entry : by.Gamma.entries(group)) R(entry.example, entry.row - first) += entry.value;  // … + Γ
     }
-    loss += backend.dot(R, R);  // L = ‖R‖²
+    sum += backend.dot(R, R);
     if (!grad_H.empty()) {
-      backend.gemm(Op::none, Op::transpose, T(2), R, W, first == 0 ? T(0) : T(1), grad_T);  // ∇H = 2 WᵀR
+      backend.gemm(Op::none, Op::transpose, T(1), R, W, first == 0 ? T(0) : T(1), grad_T);  // ∇H = WᵀR
     }
     if (update == Update::yes) {
-      backend.gemm(Op::none, Op::none, -2 * eta, H, R, this->shrinkage(eta), W);  // W ← c W − 2η R Hᵀ
+      backend.gemm(Op::none, Op::none, -eta, H, R, this->shrinkage(eta), W);  // W ← c W − η R Hᵀ
     }
   }
   if (!grad_H.empty()) backend.transpose(grad_T, grad_H);
-  return loss;
+  return sum;
 }
 
+// ── squared error, in one pass ──────────────────────────────────────────────────────────────────
+
 /// The single pass updates W before it has seen all outputs, so overflow must be excluded first: no
-/// element of R exceeds ‖W‖_F ‖H‖_F + Σ|y|, and norm_bound_ follows ‖W‖_F from above. Only where the bound does
+/// element of R exceeds 2(‖W‖_F ‖H‖_F + Σ|y|), and norm_bound_ follows ‖W‖_F from above. Only where the bound does
 /// not settle it (a run that is diverging) are the loss and the norm computed ahead of the step.
 template <class T>
 void DenseLayer<T>::refuse_overflow(ConstView<T> H, const SparseBatch<T>& targets, T eta) {
@@ -68,7 +104,7 @@ void DenseLayer<T>::refuse_overflow(ConstView<T> H, const SparseBatch<T>& target
   const double norm_Y = sum_of_magnitudes(targets);
   if (norm_bound_ * std::max(norm_H, 1.0) + norm_Y < limit && norm_H * static_cast<double>(eta) < limit) return;
   norm_bound_ = frobenius_norm<T>(this->backend(), W_);
-  const double loss = pass_over_rows(H, targets, Update::no, T(0), {});
+  const double loss = pass_over_rows(H, squared_error_, Update::no, T(0), {}) / 4;
   const double step_norm = 2 * static_cast<double>(eta) * std::sqrt(loss) * norm_H;
   if (!(norm_bound_ + step_norm < limit * limit)) {
     throw NumericalError(fmt::format(
@@ -78,16 +114,51 @@ void DenseLayer<T>::refuse_overflow(ConstView<T> H, const SparseBatch<T>& target
 }
 
 template <class T>
-double DenseLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
+double DenseLayer<T>::take_squared_error_step(ConstView<T> H, const SparseBatch<T>& targets, T eta,
+                                              MatrixView<T> grad_H) {
+  auto& Gamma = squared_error_.Gamma;
+  Gamma.assign(targets);
+  for (Size e = 0; e < Gamma.nonzeros(); ++e) Gamma.set_value(e, -2 * Gamma.entry(e).value);
   refuse_overflow(H, targets, eta);
-  const double loss = pass_over_rows(H, targets, Update::yes, eta, grad_H);
+  const double loss = pass_over_rows(H, squared_error_, Update::yes, eta, grad_H) / 4;  // L = ‖O − Y‖² = ‖R/2‖²
   norm_bound_ += 2 * static_cast<double>(eta) * std::sqrt(loss) * frobenius_norm<T>(this->backend(), H);
   return loss;
 }
 
+// ── any loss, in two ────────────────────────────────────────────────────────────────────────────
+
 template <class T>
-double DenseLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
-  return pass_over_rows(H, targets, Update::no, T(0), grad_H);
+double DenseLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
+  if (!is_squared_error_) return SphericalLayer<T>::take_step(H, targets, eta, grad_H);
+  return this->with_weights_folded(H, targets, grad_H, [&](ConstView<T> H_w, const SparseBatch<T>& Y) {
+    return take_squared_error_step(H_w, Y, eta, grad_H);
+  });
+}
+
+template <class T>
+void DenseLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
+  pass_over_rows(H, by, Update::no, T(0), grad_H);
+}
+
+/// Nothing overflows where ‖W‖ + η Σⱼ ‖rⱼ‖ ‖hⱼ‖ does not, and ‖r‖ ≤ 2|a|√q + √D |b| + ‖g‖.
+template <class T>
+void DenseLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  double norm_R = 0;
+  for (Size j = 0; j < H.cols; ++j) {
+    const auto k = static_cast<std::size_t>(j);
+    norm_R += 2 * std::abs(static_cast<double>(by.a[k])) * std::sqrt(this->statistics().q[k]) +
+              std::sqrt(static_cast<double>(this->outputs())) * std::abs(static_cast<double>(by.b[k]));
+    for (const Index e : by.Gamma.of_example(j)) norm_R += std::abs(static_cast<double>(by.Gamma.entry(e).value));
+  }
+  const double growth = static_cast<double>(eta) * norm_R * frobenius_norm<T>(this->backend(), H);
+  const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
+  if (!(norm_bound_ + growth < limit)) norm_bound_ = frobenius_norm<T>(this->backend(), W_);
+  if (!(norm_bound_ + growth < limit && norm_R < limit)) {
+    throw NumericalError(fmt::format("step {}: the update overflows (‖W‖ = {}, {}); the step was not taken",
+                                     this->steps() + 1, norm_bound_, this->describe_rate(H, eta)));
+  }
+  pass_over_rows(H, by, Update::yes, eta, grad_H);
+  norm_bound_ += growth;
 }
 
 template <class T>

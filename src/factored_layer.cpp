@@ -19,10 +19,11 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 template <class T>
 FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptions& factored,
                                 std::shared_ptr<Backend<T>> backend)
-    : OutputLayer<T>(options, std::move(backend)),
+    : SphericalLayer<T>(options, std::move(backend)),
       factored_(factored),
       V_(options.dim, options.outputs),
       S_(3 * options.dim, options.dim),
+      common_(options.outputs, options.dim, this->uses_sum()),
       stabilizer_(factored.stabilizer, options.dim),
       pivots_(static_cast<std::size_t>(options.dim)) {
   if (factored.refresh_every < 1) {
@@ -34,39 +35,59 @@ FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptio
   this->fill_initial(V_);
   if (options.initial != Initial::zero) {
     this->gram_of_rows(V_, Q());
+    if (common_.in_use()) {
+      Matrix<double> w_bar(options.dim, 1);
+      this->sum_rows(V_, w_bar);
+      common_.set_sum_of_rows(w_bar);
+    }
     V_bound_ = infinity;
   }
 }
 
-/// Alg. 2 steps 2, 5 and 6 as far as the loss needs them: Ŷ, C = Ĥ/2 − Ŷ and
-/// L = Σⱼ hⱼᵀ(ĥⱼ − 2ŷⱼ) + ‖yⱼ‖² = 2 tr(HᵀC) + tr(YᵀY), summed in double.
+/// Alg. 2 step 1, [QH; UH; U⁻ᵀH] by one product, and what the loss depends on:
+/// q = diag(HᵀĤ), o_t = V_i·(UH)_j + ωᵀh_j.
 template <class T>
-double FactoredLayer<T>::squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat) {
+void FactoredLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
-  groups_.assign(targets);
-  const auto VtY = VtY_.scratch(d, m), Y_hat = Y_hat_.scratch(d, m), C = C_.scratch(d, m);
-  backend.gather(V_, targets, VtY);
-  backend.gemm(Op::transpose, Op::none, T(1), U(), VtY, T(0), Y_hat);  // step 2: Ŷ = Uᵀ(VᵀY)
-  backend.add(T(0.5), H_hat, T(-1), Y_hat, C);
-  return 2 * backend.dot(H, C) + groups_.squared_norm();
+  const auto TH = T_.scratch(3 * d, m);
+  const auto S = S_.view().block(0, 0, stack_height(), d);
+  backend.gemm(Op::none, Op::none, T(1), S, H, T(0), TH.block(0, 0, stack_height(), m));
+  backend.column_dots(H, TH.block(0, 0, d, m), statistics.q);
+  const auto common = common_.observe(H, statistics.s);
+
+  const auto Z = Z_.scratch(d, targets.count());
+  backend.select(V_, targets.rows(), Z);
+  backend.dots_at(Z, targets, TH.block(d, 0, d, m), statistics.o);
+  for (Size e = 0; e < targets.nonzeros(); ++e) {
+    statistics.o[static_cast<std::size_t>(e)] += common[static_cast<std::size_t>(targets.entry(e).example)];
+  }
 }
 
+/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (Alg. 2 steps 2 … 4), Γ̂ = Uᵀ(VᵀΓ) + ωγᵀ.
 template <class T>
-double FactoredLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
+void FactoredLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
   auto& backend = this->backend();
-  const auto H_hat = T_.scratch(this->dim(), H.cols);
-  backend.gemm(Op::none, Op::none, T(1), Q(), H, T(0), H_hat);  // step 1
-  const double L = squared_error(H, targets, H_hat);
-  if (!grad_H.empty()) backend.add(T(2), H_hat, T(-2), Y_hat_.scratch(H.rows, H.cols), grad_H);  // steps 3, 4
-  return L;
+  const Size d = this->dim(), m = H.cols;
+  const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
+  backend.scale(T(0), VtG);
+  backend.add_combination(Z, by.Gamma, VtG);
+  backend.gemm(Op::transpose, Op::none, T(1), U(), VtG, T(0), Gamma_hat);
+  common_.add_to_Gamma_hat(backend, by, Gamma_hat);
+  const auto H_hat = T_.scratch(3 * d, m).block(0, 0, d, m);
+  if (by.a_is_one) {
+    backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
+  } else {
+    backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
+  }
+  common_.add_to_gradient(backend, by, grad_H);
 }
 
-/// X ← −U_new⁻ᵀH, given U⁻ᵀH in X where U⁻ᵀ is kept. With A = cI − 2ηHHᵀ and U_new = U A,
-///   U_new⁻ᵀH = U⁻ᵀA⁻¹H = U⁻ᵀH (cI − 2ηHᵀH)⁻¹.
+/// X ← −U_new⁻ᵀH, given U⁻ᵀH in X where U⁻ᵀ is kept. With A = cI − 2ηH diag(a) Hᵀ and U_new = U A,
+///   U_new⁻ᵀH = U⁻ᵀA⁻¹H = U⁻ᵀH (cI − 2η diag(a) HᵀH)⁻¹.
 /// The m x m solve that Woodbury needs anyway (Alg. 2 step 8) so gives the factor of step 9; the
 /// sign of the shift turns it into −U_new⁻ᵀH, which the stacked product of the commit half wants.
-/// Returns the reciprocal condition of cI − 2ηHᵀH.
+/// Returns the reciprocal condition of cI − 2η diag(a) HᵀH.
 template <class T>
 T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X) {
   auto& backend = this->backend();
@@ -82,19 +103,22 @@ T FactoredLayer<T>::compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> 
     backend.lu_solve(Op::transpose, LU, pivots_, X);
   }
   const auto G = G_.scratch(m, m);
-  backend.gemm(Op::transpose, Op::none, 2 * eta, H, H, T(0), G);
+  backend.gemm(Op::transpose, Op::none, 2 * eta, gram_update_.H_a(), H, T(0), G);
   return backend.solve_shifted(-c, G, 4 * std::numeric_limits<T>::epsilon(), X);
 }
 
-/// Whether the commit half stays finite. The stack grows by 2η‖TH‖‖H‖ at most (and by 1/c), V by
-/// 2η‖TH‖Σ|y|; the bounds follow, and the norms themselves are taken only where the bounds do not settle it.
+/// Whether the commit half stays finite. The stack grows by 2η‖TH‖‖H_a‖ at most (and by 1/c), V by
+/// η‖TH‖Σ|g|; the bounds follow, and the norms themselves are taken only where the bounds do not settle it.
 template <class T>
-bool FactoredLayer<T>::fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta,
-                            T c) {
+bool FactoredLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> S, ConstView<T> TH, T eta, T c) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double factor = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(TH, TH));
-  const double stack_growth = factor * std::sqrt(backend.dot(H, H)), V_growth = factor * sum_of_magnitudes(targets);
+  double sum_Gamma = 0;
+  for (Size e = 0; e < by.Gamma.nonzeros(); ++e) sum_Gamma += std::abs(static_cast<double>(by.Gamma.entry(e).value));
+  const double stack_growth =
+      factor * std::sqrt(backend.dot(H, H)) * std::max(1.0, static_cast<double>(by.largest_a));
+  const double V_growth = factor * sum_Gamma;
   const auto stack_after = [&] { return (stack_bound_ + stack_growth) / static_cast<double>(c); };
   if (!(stack_after() < limit)) stack_bound_ = std::sqrt(backend.dot(S, S));
   if (!(V_bound_ + V_growth < limit)) V_bound_ = std::sqrt(backend.dot(V_, V_));
@@ -105,57 +129,40 @@ bool FactoredLayer<T>::fits(ConstView<T> H, const SparseBatch<T>& targets, Const
 }
 
 template <class T>
-double FactoredLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
+void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const T c = this->shrinkage(eta);
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
+  backpropagate(H, by, grad_H);
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
-  backend.gemm(Op::none, Op::none, T(1), S, H, T(0), TH.block(0, 0, stack_height(), m));  // [QH; UH; U⁻ᵀH]
-  const auto H_hat = TH.block(0, 0, d, m);                                                // step 1: Ĥ = QH
-  const auto X = TH.block(2 * d, 0, d, m);
-  const double L = squared_error(H, targets, H_hat);  // steps 2, 6
-  const auto Y_hat = Y_hat_.scratch(d, m), C = C_.scratch(d, m);
-  if (!std::isfinite(L)) {
-    throw NumericalError(
-        fmt::format("step {}: the loss is {} (eta = {}); the step was not taken", this->steps() + 1, L, eta));
-  }
-
-  const auto M = M_.scratch(m, m);  // step 5: M = HᵀĤ − HᵀŶ − ŶᵀH + YᵀY = HᵀC + CᵀH + YᵀY
-  backend.gemm(Op::transpose, Op::none, T(2), H, C, T(0), M);
-  backend.symmetrize(M);
-  backend.add_gram(groups_, M);
-
+  const auto H_hat = TH.block(0, 0, d, m), X = TH.block(2 * d, 0, d, m);
+  // Ĥ becomes P, so that (step 10) Q_new = c²Q − η(HPᵀ + PHᵀ) is the symmetric part of c²Q − 2ηPHᵀ.
+  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, c, H_hat);
   const T rcond = compute_U_inv_T_H(H, eta, c, X);  // steps 8, 9: X = −U_new⁻ᵀH
   if (!(rcond >= 4 * std::numeric_limits<T>::epsilon())) {
     throw NumericalError(fmt::format(
         "step {}: {}I − 2ηHᵀH is singular (reciprocal condition {:.3g}, eta = {}, 2η‖H‖² = {:.9g}): U has no inverse after "
         "this step, which was not taken; any other eta will do",
-        this->steps() + 1, c, rcond, eta, 2 * static_cast<double>(eta) * backend.dot(H, H)));
+        this->steps() + 1, c, rcond, eta, 2 * static_cast<double>(eta) * backend.dot(gram_update_.H_a(), H)));
+  }
+  if (!fits(H, by, S, TH, eta, c) || !common_.prepare(H, by, static_cast<double>(eta), static_cast<double>(c))) {
+    throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
+                                     this->describe_rate(H, eta)));
   }
 
-  // Ĥ becomes 2P, P = cẐ − ηHM with Ẑ = Ĥ − Ŷ, so that (step 10)
-  //   Q_new = c²Q − 2η(HPᵀ + PHᵀ) is the symmetric part of c²Q − 2η(2P)Hᵀ.
-  if (!grad_H.empty()) backend.add(T(2), H_hat, T(-2), Y_hat, grad_H);  // steps 3, 4: ∇H = 2Ẑ
-  const auto two_P = H_hat;
-  backend.add(2 * c, H_hat, -2 * c, Y_hat, two_P);
-  backend.gemm(Op::none, Op::none, -2 * eta, H, M, T(1), two_P);
-  if (!fits(H, targets, S, TH, eta, c)) {
-    throw NumericalError(fmt::format("step {}: the update overflows (loss = {}, eta = {}); the step was not taken",
-                                     this->steps() + 1, L, eta));
-  }
-
-  // ── the commit half: [Q; U; U⁻ᵀ] ← [c²Q; cU; U⁻ᵀ] − 2η [2P; UH; X] Hᵀ ─────────────────────────
+  // ── the commit half: [Q; U; U⁻ᵀ] ← [c²Q; cU; U⁻ᵀ] − 2η [P; UH diag(a); X diag(a)] Hᵀ ──────────
+  backend.scatter(eta, by.Gamma, X, V_);  // step 9: V_new = V − ηΓ(U_new⁻ᵀH)ᵀ, X having the sign
+  if (!by.a_is_one) backend.scale_columns(by.a, TH.block(d, 0, stack_height() - d, m));
   backend.scale(c * c, Q());
   backend.scale(c, U());
   backend.gemm(Op::none, Op::transpose, -2 * eta, TH.block(0, 0, stack_height(), m), H, T(1), S);  // steps 7, 8, 10
   backend.symmetrize(Q());
-  if (keeps_inverse()) backend.scale(1 / c, U_inv_T());  // A⁻¹ = (I + 2ηH(cI − 2ηHᵀH)⁻¹Hᵀ)/c
-  backend.scatter(-2 * eta, groups_, X, V_);             // step 9: V_new = V + 2ηY(U_new⁻ᵀH)ᵀ
+  if (keeps_inverse()) backend.scale(1 / c, U_inv_T());  // A⁻¹ = (I + 2ηH(cI − 2η diag(a)HᵀH)⁻¹diag(a)Hᵀ)/c
+  common_.commit();
   maintain(this->steps() + 1);
-  return L;
 }
 
 template <class T>
@@ -172,17 +179,25 @@ void FactoredLayer<T>::maintain(std::int64_t steps) {
 template <class T>
 void FactoredLayer<T>::begin_scores(ConstView<T> H) {
   UH_scored_ = UH_.scratch(H.rows, H.cols);
+  common_.begin_scores(H);
   this->backend().gemm(Op::none, Op::none, T(1), U(), H, T(0), UH_scored_);
 }
 
 template <class T>
 void FactoredLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> out) {
   this->multiply_rows(V_, rows, UH_scored_, out);
+  common_.add_to_scores(out);
 }
 
 template <class T>
 void FactoredLayer<T>::write_weights(Size first, MatrixView<T> out) {
   this->backend().gemm(Op::transpose, Op::none, T(1), U(), V_.view().columns(first, out.cols), T(0), out);
+  common_.add_to_weights(this->backend(), out);
+}
+
+template <class T>
+Matrix<T> FactoredLayer<T>::sum_of_rows() {
+  return common_.in_use() ? common_.sum_of_rows() : OutputLayer<T>::sum_of_rows();
 }
 
 template <class T>
@@ -219,11 +234,11 @@ std::vector<GemmShape> FactoredLayer<T>::step_products(Size m) const {
   const Size d = this->dim(), stack = stack_height();
   return {
       {Op::none, Op::none, stack, m, d},       // [QH; UH; U⁻ᵀH]
-      {Op::transpose, Op::none, d, m, d},      // Ŷ
-      {Op::transpose, Op::none, m, m, d},      // M
+      {Op::transpose, Op::none, d, m, d},      // Γ̂
+      {Op::transpose, Op::none, m, m, d},      // N
       {Op::transpose, Op::none, m, m, d},      // HᵀH
       {Op::none, Op::none, d, m, m},           // X (…)⁻¹: two triangular solves, as many flops
-      {Op::none, Op::none, d, m, m},           // HM
+      {Op::none, Op::none, d, m, m},           // HN
       {Op::none, Op::transpose, stack, d, m},  // the commit
   };
 }

@@ -33,6 +33,7 @@ OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend
     throw std::invalid_argument(
         fmt::format("layer: weight_decay = {}, but it must be finite and not negative", options.weight_decay));
   }
+  check(options.loss);
   if (!(options.initial_scale >= 0) || !std::isfinite(options.initial_scale)) {
     throw std::invalid_argument(
         fmt::format("layer: initial_scale = {}, but it must be finite and not negative", options.initial_scale));
@@ -55,49 +56,26 @@ void OutputLayer<T>::check_hidden(ConstView<T> H, const char* what) const {
 }
 
 template <class T>
-void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) const {
-  check_hidden(H, "step");
+void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                 const char* what) const {
+  check_hidden(H, what);
   if (targets.outputs() != outputs()) {
     throw std::invalid_argument(
-        fmt::format("step: targets are for D = {}, but the layer has D = {}", targets.outputs(), outputs()));
+        fmt::format("{}: targets are for D = {}, but the layer has D = {}", what, targets.outputs(), outputs()));
   }
   if (targets.examples() != H.cols) {
     throw std::invalid_argument(
-        fmt::format("step: {} targets for {} examples (columns of H)", targets.examples(), H.cols));
+        fmt::format("{}: {} targets for {} examples (columns of H)", what, targets.examples(), H.cols));
   }
   if (!grad_H.empty() && (grad_H.rows != H.rows || grad_H.cols != H.cols || grad_H.stride < grad_H.rows)) {
-    throw std::invalid_argument(fmt::format("step: grad_H is {} x {} (stride {}), but H is {} x {}", grad_H.rows,
+    throw std::invalid_argument(fmt::format("{}: grad_H is {} x {} (stride {}), but H is {} x {}", what, grad_H.rows,
                                             grad_H.cols, grad_H.stride, H.rows, H.cols));
   }
 }
 
-/// Weights by substitution: with h' = √w h and y' = √w y, ‖Wh' − y'‖² = w‖Wh − y‖², the step of W is
-/// the weighted one, and ∂L/∂h = √w ∂L/∂h'.
-template <class T>
-template <class Compute>
-double OutputLayer<T>::with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
-                                           const Compute& compute) {
-  if (!targets.weighted()) return compute(H, targets);
-  const auto weighted_H = weighted_H_.scratch(H.rows, H.cols);
-  backend_->copy(H, weighted_H);
-  weighted_values_.resize(static_cast<std::size_t>(targets.nonzeros()));
-  for (Size j = 0; j < H.cols; ++j) {
-    const T root = std::sqrt(targets.weight(j));
-    backend_->scale(root, weighted_H.columns(j, 1));
-    for (Size e = targets.begin(j); e < targets.end(j); ++e) {
-      weighted_values_[static_cast<std::size_t>(e)] = root * targets.value(e);
-    }
-  }
-  const double loss = compute(ConstView<T>(weighted_H), targets.with_values(weighted_values_));
-  if (!grad_H.empty()) {
-    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), grad_H.columns(j, 1));
-  }
-  return loss;
-}
-
 template <class T>
 double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
-  check_batch(H, targets, grad_H);
+  check_batch(H, targets, grad_H, "step");
   if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
     throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
   }
@@ -105,37 +83,102 @@ double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, doubl
     throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
                                             options_.weight_decay, eta * options_.weight_decay));
   }
-  const double loss = with_weights_folded(H, targets, grad_H, [&](ConstView<T> H_w, const SparseBatch<T>& Y) {
-    return take_step(H_w, Y, static_cast<T>(eta), grad_H);
-  });
+  const double loss = take_step(H, targets, static_cast<T>(eta), grad_H);
   ++steps_;
   return loss;
 }
 
 template <class T>
 double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
-  check_batch(H, targets, grad_H);
-  return with_weights_folded(H, targets, grad_H,
-                             [&](ConstView<T> H_w, const SparseBatch<T>& Y) { return compute_loss(H_w, Y, grad_H); });
+  check_batch(H, targets, grad_H, "evaluate");
+  return compute_loss(H, targets, grad_H);
+}
+
+// ── probabilities ───────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void OutputLayer<T>::log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
+  check_batch(H, targets, {}, "log_prob");
+  if (!has_probabilities(options_.loss)) {
+    throw std::invalid_argument(fmt::format("log_prob: loss {} has no probabilities", name_of(options_.loss)));
+  }
+  if (static_cast<Size>(out.size()) != targets.nonzeros()) {
+    throw std::invalid_argument(
+        fmt::format("log_prob: out has room for {} values, but there are {} targets", out.size(), targets.nonzeros()));
+  }
+  compute_log_prob(H, targets, out);
+}
+
+template <class T>
+void OutputLayer<T>::compute_log_prob(ConstView<T>, const SparseBatch<T>&, std::span<double>) {
+  throw std::invalid_argument(fmt::format("log_prob: head {} has no probabilities", head()));
+}
+
+template <class T>
+double OutputLayer<T>::perplexity(ConstView<T> H, const SparseBatch<T>& targets) {
+  std::vector<double> log_p(static_cast<std::size_t>(targets.nonzeros()));
+  log_prob(H, targets, log_p);
+  double sum = 0, total = 0;
+  for (Size e = 0; e < targets.nonzeros(); ++e) {
+    const auto y = static_cast<double>(targets.value(e));
+    sum += y * log_p[static_cast<std::size_t>(e)];
+    total += y;
+  }
+  if (!(total > 0)) {
+    throw std::invalid_argument(fmt::format("perplexity: the values of the targets add up to {}", total));
+  }
+  return std::exp(-sum / total);
+}
+
+template <class T>
+void OutputLayer<T>::probabilities(ConstView<T> H, std::span<const Index> rows, MatrixView<double> out) {
+  check_hidden(H, "probabilities");
+  check_rows(rows, H.cols, out.rows, out.cols, out.stride, out.empty(), "probabilities");
+  // Blocks of rows, each named by every example.
+  const auto block = static_cast<std::size_t>(backend_->rows_per_block(dim()));
+  const auto m = static_cast<std::size_t>(H.cols);
+  for (std::size_t first = 0; first < rows.size(); first += block) {
+    const auto part = rows.subspan(first, std::min(block, rows.size() - first));
+    std::vector<std::int64_t> offsets(m + 1);
+    std::vector<Index> indices;
+    for (std::size_t j = 0; j < m; ++j) {
+      indices.insert(indices.end(), part.begin(), part.end());
+      offsets[j + 1] = static_cast<std::int64_t>(indices.size());
+    }
+    std::vector<double> log_p(indices.size());
+    const std::vector<T> ones(indices.size(), T(1));
+    log_prob(H, SparseBatch<T>(outputs(), offsets, indices, ones), log_p);
+    for (std::size_t j = 0; j < m; ++j) {
+      for (std::size_t r = 0; r < part.size(); ++r) {
+        out(static_cast<Size>(first + r), static_cast<Size>(j)) = std::exp(log_p[j * part.size() + r]);
+      }
+    }
+  }
 }
 
 // ── outputs and weights ─────────────────────────────────────────────────────────────────────────
 
+/// What is asked of `rows` for each example goes to an `out` of that shape.
 template <class T>
-void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out) {
-  check_hidden(H, "scores");
+void OutputLayer<T>::check_rows(std::span<const Index> rows, Size examples, Size out_rows, Size out_cols,
+                                Size out_stride, bool out_empty, const char* what) const {
   const Size count = static_cast<Size>(rows.size());
-  if (out.rows != count || out.cols != H.cols || out.stride < out.rows || (out.empty() && count > 0)) {
-    throw std::invalid_argument(
-        fmt::format("scores: out is {} x {} (stride {}), but {} rows and {} examples were given", out.rows, out.cols,
-                    out.stride, count, H.cols));
+  if (out_rows != count || out_cols != examples || out_stride < out_rows || (out_empty && count > 0)) {
+    throw std::invalid_argument(fmt::format("{}: out is {} x {} (stride {}), but {} rows and {} examples were given", what,
+                                            out_rows, out_cols, out_stride, count, examples));
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r] < 0 || rows[r] >= outputs()) {
-      throw std::invalid_argument(fmt::format("scores: rows[{}] = {}, but D = {}", r, rows[r], outputs()));
+      throw std::invalid_argument(fmt::format("{}: rows[{}] = {}, but D = {}", what, r, rows[r], outputs()));
     }
   }
-  if (count == 0) return;
+}
+
+template <class T>
+void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out) {
+  check_hidden(H, "scores");
+  check_rows(rows, H.cols, out.rows, out.cols, out.stride, out.empty(), "scores");
+  if (rows.empty()) return;
   begin_scores(H);
   write_scores(rows, out);
 }
@@ -250,9 +293,7 @@ void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, 
   auto selected = R.columns(rows.front(), count);
   if (!consecutive) {
     const auto copies = selected_.scratch(R.rows, count);
-    for (Size r = 0; r < count; ++r) {
-      backend_->copy(R.columns(rows[static_cast<std::size_t>(r)], 1), copies.columns(r, 1));
-    }
+    backend_->select(R, rows, copies);
     selected = copies;
   }
   backend_->gemm(Op::transpose, Op::none, T(1), selected, G, T(0), out);
@@ -266,6 +307,22 @@ void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
     backend_->gemm(Op::none, Op::transpose, T(1), part, part, first == 0 ? T(0) : T(1), G);
   }
   backend_->symmetrize(G);
+}
+
+template <class T>
+void OutputLayer<T>::sum_rows(ConstView<T> rows, MatrixView<double> sum) const {
+  for (Size i = 0; i < rows.cols; ++i) {
+    for (Size k = 0; k < rows.rows; ++k) sum(k, 0) += static_cast<double>(rows(k, i));
+  }
+}
+
+template <class T>
+Matrix<T> OutputLayer<T>::sum_of_rows() {
+  Matrix<double> sum(dim(), 1);
+  for_each_block_of_rows([&](Size, ConstView<T> W) { sum_rows(W, sum); });
+  Matrix<T> w_bar(dim(), 1);
+  std::copy_n(sum.data(), sum.size(), w_bar.data());
+  return w_bar;
 }
 
 template <class T>

@@ -266,6 +266,10 @@ ReferenceLayer::ReferenceLayer(const LayerOptions& options, const StabilizerOpti
     throw std::invalid_argument(
         fmt::format("reference layer: weight_decay = {}, but the paper's algorithms have none", options.weight_decay));
   }
+  if (!std::holds_alternative<SquaredError>(options.loss)) {
+    throw std::invalid_argument(fmt::format("reference layer: loss {}, but the paper's algorithms are for squared error",
+                                            name_of(options.loss)));
+  }
   fill_initial(W_);
   reference_.V = transposed(to_table(W_));
   reference_.Q = product(transposed(reference_.V), reference_.V);
@@ -273,6 +277,13 @@ ReferenceLayer::ReferenceLayer(const LayerOptions& options, const StabilizerOpti
 
 double ReferenceLayer::take_step(ConstView<double> H, const SparseBatch<double>& targets, double eta,
                                  MatrixView<double> grad_H) {
+  return with_weights_folded(H, targets, grad_H, [&](ConstView<double> H_w, const SparseBatch<double>& Y) {
+    return take_unweighted_step(H_w, Y, eta, grad_H);
+  });
+}
+
+double ReferenceLayer::take_unweighted_step(ConstView<double> H, const SparseBatch<double>& targets, double eta,
+                                            MatrixView<double> grad_H) {
   const Table h = to_table(H), y = to_table(targets);
   Table grad;
   double L = 0;
@@ -298,12 +309,14 @@ double ReferenceLayer::take_step(ConstView<double> H, const SparseBatch<double>&
 
 double ReferenceLayer::compute_loss(ConstView<double> H, const SparseBatch<double>& targets,
                                     MatrixView<double> grad_H) {
-  const Table h = transposed(to_table(H)), y = transposed(to_table(targets));
-  double L = 0;
-  Table grad(h.size());
-  for (std::size_t j = 0; j < h.size(); ++j) L += reference_.loss(h[j], y[j], grad[j]);
-  write(transposed(grad), grad_H);
-  return L;
+  return with_weights_folded(H, targets, grad_H, [&](ConstView<double> H_w, const SparseBatch<double>& Y) {
+    const Table h = transposed(to_table(H_w)), y = transposed(to_table(Y));
+    double L = 0;
+    Table grad(h.size());
+    for (std::size_t j = 0; j < h.size(); ++j) L += reference_.loss(h[j], y[j], grad[j]);
+    write(transposed(grad), grad_H);
+    return L;
+  });
 }
 
 void ReferenceLayer::refresh_W() { write(transposed(reference_.W()), W_); }

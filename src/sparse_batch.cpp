@@ -75,6 +75,8 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
     return a.value < b.value;
   });
   starts_.clear();
+  rows_.clear();
+  example_starts_.assign(static_cast<std::size_t>(batch.examples()) + 1, 0);
   std::size_t kept = 0;
   for (std::size_t e = 0; e < entries_.size();) {
     const Entry first = entries_[e];
@@ -82,18 +84,23 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
     for (; e < entries_.size() && entries_[e].row == first.row && entries_[e].example == first.example; ++e) {
       value += static_cast<double>(entries_[e].value);
     }
-    if (kept == 0 || entries_[kept - 1].row != first.row) starts_.push_back(kept);
+    if (kept == 0 || entries_[kept - 1].row != first.row) {
+      starts_.push_back(kept);
+      rows_.push_back(first.row);
+    }
     entries_[kept++] = {first.row, first.example, static_cast<T>(value)};
+    ++example_starts_[static_cast<std::size_t>(first.example)];
   }
   entries_.resize(kept);
   starts_.push_back(kept);
-}
 
-template <class T>
-double RowGroups<T>::squared_norm() const {
-  double sum = 0;
-  for (const auto& entry : entries_) sum += static_cast<double>(entry.value) * static_cast<double>(entry.value);
-  return sum;
+  // By example, a counting sort: counts become ends, and each entry, last first, steps its end back.
+  Index end = 0;
+  for (auto& start : example_starts_) start = end += start;
+  by_example_.resize(kept);
+  for (std::size_t e = kept; e-- > 0;) {
+    by_example_[static_cast<std::size_t>(--example_starts_[static_cast<std::size_t>(entries_[e].example)])] = static_cast<Index>(e);
+  }
 }
 
 template class SparseBatch<float>;

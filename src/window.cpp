@@ -19,6 +19,16 @@ std::int32_t Window<T>::find(Index row) const {
 }
 
 template <class T>
+double Window<T>::dot(Index row, const T* x) const {
+  const auto slot = find(row);
+  double sum = 0;
+  for (auto e = slot == none ? none : heads_[static_cast<std::size_t>(slot)]; e != none; e = entry(e).next) {
+    sum += static_cast<double>(entry(e).value) * static_cast<double>(x[entry(e).column]);
+  }
+  return sum;
+}
+
+template <class T>
 void Window<T>::grow_table() {
   table_.assign(2 * table_.size(), none);
   for (std::size_t slot = 0; slot < rows_.size(); ++slot) {

@@ -11,7 +11,6 @@
 
 #include "widehead/errors.h"
 #include "widehead/random.h"
-#include "widehead/synthetic.h"
 
 namespace widehead {
 namespace {
@@ -33,10 +32,11 @@ void for_each_group(std::span<const Index> rows, const Work& work) {
 template <class T>
 WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptions& windowed,
                                 std::shared_ptr<Backend<T>> backend)
-    : OutputLayer<T>(options, std::move(backend)),
+    : SphericalLayer<T>(options, std::move(backend)),
       windowed_(windowed),
       store_(options.outputs, options.dim, windowed.rows_file),
       timeline_(this->backend(), store_, options.initial == Initial::zero, windowed.timeline),
+      common_(options.outputs, options.dim, this->uses_sum()),
       pivots_(static_cast<std::size_t>(options.dim)) {
   if (windowed.window < 0) {
     throw std::invalid_argument(
@@ -57,11 +57,19 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
   windowed_.probes = std::min(windowed_.probes, timeline_.options().panel_rank);  // what one deflation may add
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window);
+  high_ = Matrix<T>(d, 2 * d);
+  low_ = Matrix<T>(d, 2 * d);
   set_identity(U_T());
   if (options.initial != Initial::zero) {
     this->fill_initial(store_.view());
     this->gram_of_rows(store_.view(), Q());
+    if (common_.in_use()) {
+      Matrix<double> w_bar(d, 1);
+      this->sum_rows(store_.view(), w_bar);
+      common_.set_sum_of_rows(w_bar);
+    }
   }
+  this->backend().copy(S_T_.view().columns(0, 2 * d), high_);
   probes_ = Matrix<T>(d, windowed_.probes);
   ritz_vectors_ = Matrix<T>(windowed_.probes, windowed_.probes);
   squared_sigma_.resize(static_cast<std::size_t>(windowed_.probes));
@@ -79,7 +87,7 @@ void WindowedLayer<T>::start_probes() {
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
 
 /// sums ← columns · (Y_w)_i for each output i of `rows` (d x rows.size(); columns: d x n), which is
-/// (Y_w E)_i when the columns are E's rows. Returns false, with no sums, when the window has none of them.
+/// (Γ_w E)_i when the columns are E's rows. Returns false, with no sums, when the window has none of them.
 template <class T>
 bool WindowedLayer<T>::sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums) {
   sum_offsets_.assign(1, 0);
@@ -101,55 +109,69 @@ bool WindowedLayer<T>::sum_window(ConstView<T> columns, std::span<const Index> r
   return true;
 }
 
-/// Ŷ = WᵀY = Uᵀ(VᵀY) + Eᵀ(Y_wᵀY), C = Ĥ/2 − Ŷ and L = 2 tr(HᵀC) + tr(YᵀY), summed in double.
+/// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ),
+/// o_t = V_i·(UH)_j + (Γ_w)_i·(EH)_j + ωᵀh_j.
 template <class T>
-double WindowedLayer<T>::squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat) {
+void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
+  auto& backend = this->backend();
+  const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
+  const auto SH = T_.scratch(height, m);
+  backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(0, height), H, T(0), SH);
+  backend.column_dots(H, SH.block(0, 0, d, m), statistics.q);
+  const auto common = common_.observe(H, statistics.s);
+
+  const auto Z = Z_.scratch(d, targets.count());
+  timeline_.gather(targets.rows(), Z);
+  backend.dots_at(Z, targets, SH.block(d, 0, d, m), statistics.o);
+  const auto EH = SH.block(2 * d, 0, n, m);
+  Size e = 0;
+  for (Size group = 0; group < targets.count(); ++group) {
+    for (const auto& target : targets.entries(group)) {
+      statistics.o[static_cast<std::size_t>(e++)] +=
+          common[static_cast<std::size_t>(target.example)] +
+          window_.dot(targets.row(group), EH.column(target.example));
+    }
+  }
+}
+
+/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂,  Γ̂ = WᵀΓ = Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
+template <class T>
+void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
-  groups_.assign(targets);
-  rows_.clear();
-  for (Size group = 0; group < groups_.count(); ++group) rows_.push_back(groups_.row(group));
-  const auto Z = Z_.scratch(d, groups_.count());
-  timeline_.gather(rows_, Z);
-
-  const auto VtY = VtY_.scratch(d, m), Y_hat = Y_hat_.scratch(d, m), C = C_.scratch(d, m);
-  backend.scale(T(0), VtY);
-  backend.add_combination(Z, groups_, VtY);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), VtY, T(0), Y_hat);
-  if (MatrixView<T> sums; sum_window(E_T(), rows_, sums)) backend.add_combination(sums, groups_, Y_hat);
-  backend.add(T(0.5), H_hat, T(-1), Y_hat, C);
-  return 2 * backend.dot(H, C) + groups_.squared_norm();
+  const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
+  backend.scale(T(0), VtG);
+  backend.add_combination(Z, by.Gamma, VtG);
+  backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, T(0), Gamma_hat);
+  if (MatrixView<T> sums; sum_window(E_T(), by.Gamma.rows(), sums)) {
+    backend.add_combination(sums, by.Gamma, Gamma_hat);
+  }
+  common_.add_to_Gamma_hat(backend, by, Gamma_hat);
+  const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
+  if (by.a_is_one) {
+    backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
+  } else {
+    backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
+  }
+  common_.add_to_gradient(backend, by, grad_H);
 }
 
+/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and the appended
+/// rows η‖H‖ at most. The bound follows, and the norms themselves are taken only where the bound does
+/// not settle it. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
+/// of a U with condition below absorb_limit.)
 template <class T>
-double WindowedLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
-  auto& backend = this->backend();
-  const auto H_hat = T_.scratch(this->dim(), H.cols);
-  backend.gemm(Op::none, Op::none, T(1), Q(), H, T(0), H_hat);
-  const double L = squared_error(H, targets, H_hat);
-  if (!grad_H.empty()) backend.add(T(2), H_hat, T(-2), Y_hat_.scratch(H.rows, H.cols), grad_H);
-  return L;
-}
-
-template <class T>
-std::string WindowedLayer<T>::describe_rate(ConstView<T> H, T eta) const {
-  return fmt::format("eta = {}, λ₁ = 2η‖H‖₂² = {:.4g}", eta,
-                     2 * static_cast<double>(eta) * spectral_norm_squared<T>(H));
-}
-
-/// Whether the commit half stays finite: the stack grows by 2η‖SH‖‖H‖ and the appended rows 2η‖H‖ at
-/// most. The bound follows it, and the norm itself is taken only where the bound does not settle it.
-/// (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse of a U with
-/// condition below absorb_limit.)
-template <class T>
-bool WindowedLayer<T>::fits(ConstView<T> H, ConstView<T> SH, T eta) {
+bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
-  const double growth =
-      2 * static_cast<double>(eta) * std::sqrt(backend.dot(H, H)) * (1 + std::sqrt(backend.dot(SH, SH)));
+  const double norm_H = std::sqrt(backend.dot(H, H)), a = std::max(1.0, static_cast<double>(by.largest_a));
+  const auto P = SH.block(0, 0, this->dim(), SH.cols);
+  const double factor = 2 * static_cast<double>(eta) * norm_H;
+  double growth = factor * (1 + std::sqrt(backend.dot(P, P)) + a * stack_bound_ * norm_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
+    growth = factor * (1 + a * std::sqrt(backend.dot(SH, SH)));
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -157,59 +179,55 @@ bool WindowedLayer<T>::fits(ConstView<T> H, ConstView<T> SH, T eta) {
 }
 
 template <class T>
-double WindowedLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
-  auto& backend = this->backend();
-  const Size d = this->dim(), m = H.cols, height = 2 * d + window_.columns();
+void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  const Size d = this->dim(), m = H.cols;
   const T c = this->shrinkage(eta);
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
-  const auto SH = T_.scratch(height, m);
-  backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(0, height), H, T(0), SH);  // [QH; UH; EH]
-  const auto H_hat = SH.block(0, 0, d, m);
-  const double L = squared_error(H, targets, H_hat);
-  const auto Y_hat = Y_hat_.scratch(d, m), C = C_.scratch(d, m);
-  if (!std::isfinite(L)) {
-    throw NumericalError(fmt::format("step {}: the loss is {}: the run has diverged ({}); the step was not taken",
-                                     this->steps() + 1, L, describe_rate(H, eta)));
-  }
-  const auto M = M_.scratch(m, m);  // M = HᵀC + CᵀH + YᵀY
-  backend.gemm(Op::transpose, Op::none, T(2), H, C, T(0), M);
-  backend.symmetrize(M);
-  backend.add_gram(groups_, M);
-  if (!grad_H.empty()) backend.add(T(2), H_hat, T(-2), Y_hat, grad_H);  // ∇H = 2Ẑ, Ẑ = Ĥ − Ŷ
-  const auto two_P = H_hat;                                             // P = cẐ − ηHM
-  backend.add(2 * c, H_hat, -2 * c, Y_hat, two_P);
-  backend.gemm(Op::none, Op::none, -2 * eta, H, M, T(1), two_P);
-  if (!fits(H, SH, eta)) {
-    throw NumericalError(fmt::format("step {}: the update overflows (loss = {}, {}); the step was not taken",
-                                     this->steps() + 1, L, describe_rate(H, eta)));
+  backpropagate(H, by, grad_H);
+  const auto SH = T_.scratch(2 * d + window_.columns(), m);
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, c,
+                            SH.block(0, 0, d, m));
+  if (!fits(H, by, SH, eta) || !common_.prepare(H, by, static_cast<double>(eta), static_cast<double>(c))) {
+    throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
+                                     this->describe_rate(H, eta)));
   }
 
   // ── the commit half ───────────────────────────────────────────────────────────────────────────
-  timeline_.catch_up(rows_, Z_.scratch(d, groups_.count()));
-  commit(H, SH, eta);
+  timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
+  commit(H, by, SH, eta);
+  common_.commit();
   if (window_.columns() + m > windowed_.window) close_window();
-  return L;
 }
 
-/// [Q; U; E] ← [c²Q; cU; cE] − 2η [2P; UH; EH] Hᵀ, Q its symmetric part; then E gains the rows 2ηHᵀ.
+/// [Q; U; E] ← [c²Q; cU; cE] − 2η [P; UH diag(a); EH diag(a)] Hᵀ, Q its symmetric part; then E gains the
+/// rows −ηHᵀ and Γ_w the columns Γ. The changes of Q and U go to their low parts.
 template <class T>
-void WindowedLayer<T>::commit(ConstView<T> H, ConstView<T> stack_update, T eta) {
+void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta) {
   auto& backend = this->backend();
-  const Size d = this->dim(), m = H.cols, height = stack_update.rows;
+  const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
     Matrix<T> larger(d, height + m);
     backend.copy(S_T_.view().columns(0, height), larger.view().columns(0, height));
     S_T_ = std::move(larger);
   }
+  if (!by.a_is_one) backend.scale_columns(by.a, SH.block(d, 0, d + n, m));
   const T c = this->shrinkage(eta);
-  const auto S_T = S_T_.view().columns(0, height);
-  backend.scale(c * c, Q());
-  backend.scale(c, S_T.columns(d, height - d));
-  backend.gemm(Op::none, Op::transpose, -2 * eta, H, stack_update, T(1), S_T);
-  backend.symmetrize(Q());
-  backend.add(2 * eta, H, T(0), H, S_T_.view().columns(height, m));
-  window_.append(groups_, m);
+  if (c != T(1)) {
+    const auto shrink = [&](Size first, T factor) {
+      const auto low = low_.view().columns(first, d);
+      backend.add(factor - 1, high_.view().columns(first, d), factor, low, low);
+    };
+    shrink(0, c * c);
+    shrink(d, c);
+    backend.scale(c, E_T());
+  }
+  backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low_);
+  if (n > 0) backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), E_T());
+  backend.symmetrize(low_.view().columns(0, d));
+  backend.add(T(1), high_, T(1), low_, S_T_.view().columns(0, 2 * d));
+  backend.add(-eta, H, T(0), H, S_T_.view().columns(height, m));
+  window_.append(by.Gamma, m);
 }
 
 // ── closing a window (docs/algorithm.md, section 4) ─────────────────────────────────────────────
@@ -218,6 +236,7 @@ template <class T>
 void WindowedLayer<T>::close_window() {
   const auto start = std::chrono::steady_clock::now();
   const Size d = this->dim();
+  this->backend().carry(S_T_.view().columns(0, 2 * d), high_, low_);
   const auto LU = LU_.scratch(d, d);
   this->backend().copy(U_T(), LU);
   const bool regular = this->backend().lu_factorize(LU, pivots_);
@@ -232,46 +251,69 @@ void WindowedLayer<T>::close_window() {
   account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// V ← V + Y_w (E U⁻¹), by the LU factors of Uᵀ: (E U⁻¹)ᵀ = U⁻ᵀEᵀ. Rows of the window go through the
-/// deflation at once, being at hand.
+/// V ← V R + Γ_w (E U′⁻¹), with U′ = R⁻¹U what deflation makes of U (U′ = U where there is none). U′⁻¹ goes
+/// to the sums of E's rows by output, or to E's rows, whichever are fewer.
 template <class T>
 void WindowedLayer<T>::absorb() {
   auto& backend = this->backend();
-  const Size d = this->dim();
-  // U⁻ᵀ goes to the sums of E's rows by output, or to E's rows, whichever are fewer.
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
-  if (!by_output) backend.lu_solve(Op::none, LU_, pivots_, E_T());
   account_.close_flops += square_flops(by_output ? static_cast<Size>(window_.rows().size()) : window_.columns());
   const Size r = deflate();
-  const auto a = a_.scratch(d, std::max<Size>(r, 1)), b = b_.scratch(d, std::max<Size>(r, 1));
+  if (!by_output) multiply_by_inverse(E_T(), r);
   if (r > 0) timeline_.make_room(r);
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
+    const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
     timeline_.gather(rows, Z);
+    if (r > 0) apply_deflation(Z, r);
     if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) {
-      if (by_output) backend.lu_solve(Op::none, LU_, pivots_, sums);
+      if (by_output) multiply_by_inverse(sums, r);
       backend.add(T(1), Z, T(1), sums, Z);
     }
-    if (r > 0) {  // z ← (I + b aᵀ) z
-      const auto projections = R_.scratch(r, Z.cols);
-      backend.gemm(Op::transpose, Op::none, T(1), a, Z, T(0), projections);
-      backend.gemm(Op::none, Op::none, T(1), b, projections, T(1), Z);
+    if (r > 0) {
       timeline_.store_ahead(rows, Z);
     } else {
       timeline_.store(rows, Z);
     }
   });
-  if (r > 0) timeline_.advance(a, b);
+  if (r > 0) timeline_.advance(a_.scratch(this->dim(), r), b_.scratch(this->dim(), r));
   ++account_.absorbs;
 }
 
-/// V_i ← V_i U + (Y_w E)_i for the rows of the window; for all others U becomes a transition.
+/// z ← (I + b aᵀ) z = Rᵀz for the columns of Z.
+template <class T>
+void WindowedLayer<T>::apply_deflation(MatrixView<T> Z, Size r) {
+  auto& backend = this->backend();
+  const auto projections = R_.scratch(r, Z.cols);
+  backend.gemm(Op::transpose, Op::none, T(1), a_.scratch(this->dim(), r), Z, T(0), projections);
+  backend.gemm(Op::none, Op::none, T(1), b_.scratch(this->dim(), r), projections, T(1), Z);
+}
+
+/// X ← U′⁻ᵀX from the LU factors of Uᵀ. U⁻ᵀ alone would blow up the directions about to be deflated, and
+/// their rounding errors would stay behind in all others. But U_sᵀU′ = Q̃, so the part of X in the rows of
+/// Q̃ needs no inverse: X = Q̃ᵀQ̃X + X⊥,  U′⁻ᵀX = U_s Q̃X + Rᵀ(U⁻ᵀX⊥).
+template <class T>
+void WindowedLayer<T>::multiply_by_inverse(MatrixView<T> X, Size r) {
+  auto& backend = this->backend();
+  if (r == 0) {
+    backend.lu_solve(Op::none, LU_, pivots_, X);
+    return;
+  }
+  const Size d = this->dim();
+  const auto Q_tilde_T = probe_images_.scratch(d, r), QX = deflated_part_.scratch(r, X.cols);
+  backend.gemm(Op::transpose, Op::none, T(1), Q_tilde_T, X, T(0), QX);
+  backend.gemm(Op::none, Op::none, T(-1), Q_tilde_T, QX, T(1), X);
+  backend.lu_solve(Op::none, LU_, pivots_, X);
+  apply_deflation(X, r);
+  backend.gemm(Op::none, Op::none, T(1), a_.scratch(d, r), QX, T(1), X);
+}
+
+/// V_i ← V_i U + (Γ_w E)_i for the rows of the window; for all others U becomes a transition.
 template <class T>
 void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size())), W = VtY_.scratch(d, Z.cols);
+    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size())), W = VtG_.scratch(d, Z.cols);
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
     account_.close_flops += square_flops(Z.cols);
@@ -280,6 +322,8 @@ void WindowedLayer<T>::flip() {
   });
   timeline_.advance_dense(U_T());
   set_identity(U_T());
+  backend.copy(U_T(), high_.view().columns(d, d));
+  backend.scale(T(0), low_.view().columns(d, d));
   ++account_.flips;
 }
 
@@ -301,7 +345,12 @@ double WindowedLayer<T>::smallest_singular_value() {
   backend.gemm(Op::none, Op::none, T(1), U_T(), probes_, T(0), images);
   backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0),
                ritz);  // its eigenvalues: the squares of Ritz values
-  backend.svd(ritz, squared_sigma_, ritz_vectors_);
+  try {
+    backend.svd(ritz, squared_sigma_, ritz_vectors_);
+  } catch (const BackendError&) {  // the step is committed by now; a flip needs no singular values
+    start_probes();
+    return 0;
+  }
   return std::sqrt(static_cast<double>(squared_sigma_.back()));
 }
 
@@ -310,7 +359,8 @@ double WindowedLayer<T>::smallest_singular_value() {
 ///   U′ = U + U_s (Q̃ − U_sᵀU),   R = I + U_s (B − I) U_sᵀ.
 /// Any orthonormal U_s keeps W; that it is nearly the right subspace only matters to the condition of
 /// U′, so the probes are good enough.
-/// Leaves a = U_s and b = U_s (B − I)ᵀ, the transition z ← (I + b aᵀ) z of the columns of Vᵀ.
+/// Leaves a = U_s and b = U_s (B − I)ᵀ, the transition z ← (I + b aᵀ) z of the columns of Vᵀ, and Q̃ᵀ in
+/// the place of the probes' images.
 template <class T>
 Size WindowedLayer<T>::deflate() {
   auto& backend = this->backend();
@@ -322,11 +372,13 @@ Size WindowedLayer<T>::deflate() {
 
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);
   backend.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
-  backend.qr(a, {});                                                   // orthonormal to rounding
-  backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);        // UᵀU_s = Q̃ᵀBᵀ
-  backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), U_T());  // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …
-  backend.qr(UtUs, R);                                                 // Q̃ᵀ, and Bᵀ in R
-  backend.gemm(Op::none, Op::transpose, T(1), UtUs, a, T(1), U_T());   // … + Q̃ᵀU_sᵀ
+  backend.qr(a, {});                                                     // orthonormal to rounding
+  const auto low_U_T = low_.view().columns(d, d);
+  backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);          // UᵀU_s = Q̃ᵀBᵀ
+  backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), low_U_T);  // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …
+  backend.qr(UtUs, R);                                                   // Q̃ᵀ, and Bᵀ in R
+  backend.gemm(Op::none, Op::transpose, T(1), UtUs, a, T(1), low_U_T);   // … + Q̃ᵀU_sᵀ
+  backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
   for (Size k = 0; k < r; ++k) R(k, k) -= T(1);
   backend.gemm(Op::none, Op::none, T(1), a, R, T(0), b);
   account_.deflated += r;
@@ -338,6 +390,7 @@ Size WindowedLayer<T>::deflate() {
 template <class T>
 void WindowedLayer<T>::begin_scores(ConstView<T> H) {
   const Size d = this->dim(), height = d + window_.columns();
+  common_.begin_scores(H);
   stack_H_scored_ = stack_H_.scratch(height, H.cols);
   this->backend().gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(d, height), H, T(0),
                        stack_H_scored_);  // [UH; EH]
@@ -351,15 +404,12 @@ void WindowedLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> o
   timeline_.gather(rows, Z);
   this->backend().gemm(Op::transpose, Op::none, T(1), Z, UH, T(0), out);
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    const auto slot = window_.find(rows[k]);
-    if (slot == Window<T>::none) continue;
-    for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
-         e = window_.entry(e).next) {
-      for (Size j = 0; j < m; ++j) {
-        out(static_cast<Size>(k), j) += window_.entry(e).value * EH(window_.entry(e).column, j);
-      }
+    if (window_.find(rows[k]) == Window<T>::none) continue;
+    for (Size j = 0; j < m; ++j) {
+      out(static_cast<Size>(k), j) += static_cast<T>(window_.dot(rows[k], EH.column(j)));
     }
   }
+  common_.add_to_scores(out);
 }
 
 template <class T>
@@ -374,9 +424,15 @@ void WindowedLayer<T>::write_weights(Size first, MatrixView<T> out) {
     const auto Z = Z_.scratch(d, W.cols);
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);                                   // V U …
-    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Y_w E
+    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Γ_w E
     done += W.cols;
   });
+  common_.add_to_weights(backend, out);
+}
+
+template <class T>
+Matrix<T> WindowedLayer<T>::sum_of_rows() {
+  return common_.in_use() ? common_.sum_of_rows() : OutputLayer<T>::sum_of_rows();
 }
 
 template <class T>
@@ -419,9 +475,9 @@ std::vector<GemmShape> WindowedLayer<T>::step_products(Size m) const {
   const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m), height = 2 * d + (steps - 1) * m / 2;
   return {
       {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]
-      {Op::none, Op::none, d, m, d},            // Ŷ
-      {Op::transpose, Op::none, m, m, d},       // M
-      {Op::none, Op::none, d, m, m},            // HM
+      {Op::none, Op::none, d, m, d},            // Γ̂
+      {Op::transpose, Op::none, m, m, d},       // N
+      {Op::none, Op::none, d, m, m},            // HN
       {Op::none, Op::transpose, d, height, m},  // the commit
   };
 }

@@ -153,19 +153,52 @@ TYPED_TEST(SparseBatchTest, GroupsHoldEveryEntryOnceByOutputThenExample) {
     }
     EXPECT_EQ(entries, groups.nonzeros());
     EXPECT_TRUE(is_near<double>(Y, minibatch.Y(), tolerance::elementwise<TypeParam>()));
-    const double norm_Y = norm(minibatch.Y());
-    EXPECT_TRUE(is_near(groups.squared_norm(), norm_Y * norm_Y, tolerance::elementwise<TypeParam>(), norm_Y * norm_Y));
   }
 }
 
-TYPED_TEST(SparseBatchTest, SquaredNormAddsRepeatedTargetsBeforeSquaring) {
+TYPED_TEST(SparseBatchTest, GroupsFindTheEntriesOfAnExampleInOrderOfOutputs) {
+  RowGroups<TypeParam> groups;
+  for (const auto seed : seeds(6)) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Dice dice(seed);
+    const Size D = dice.between(1, 12), m = dice.between(1, 20), K = dice.between(0, 5);
+    const auto minibatch = make_minibatch(dice, {D, 2, m, K});
+    const TypedMinibatch<TypeParam> typed(minibatch);
+    groups.assign(typed.targets());
+    ASSERT_EQ(static_cast<Size>(groups.rows().size()), groups.count());
+    for (Size group = 0; group < groups.count(); ++group) {
+      EXPECT_EQ(groups.rows()[static_cast<std::size_t>(group)], groups.row(group));
+      EXPECT_EQ(&groups.entry(groups.first_entry(group)), groups.entries(group).data());
+    }
+    Size found = 0;
+    for (Size j = 0; j < m; ++j) {
+      Index row = -1;
+      for (const Index e : groups.of_example(j)) {
+        EXPECT_EQ(groups.entry(e).example, j);
+        EXPECT_LT(row, groups.entry(e).row);
+        row = groups.entry(e).row;
+        groups.set_value(e, static_cast<TypeParam>(100 * j + row));
+        ++found;
+      }
+    }
+    EXPECT_EQ(found, groups.nonzeros());
+    for (Size group = 0; group < groups.count(); ++group) {
+      for (const auto& entry : groups.entries(group)) EXPECT_EQ(entry.value, static_cast<TypeParam>(100 * entry.example + entry.row));
+    }
+  }
+}
+
+TYPED_TEST(SparseBatchTest, GroupsAddUpRepeatedTargets) {
   const std::vector<std::int64_t> offsets{0, 3, 4};
   const std::vector<Index> indices{5, 5, 2, 5};
   const std::vector<TypeParam> values{3, -1, 1, 7};  // y₀ = (5: 2, 2: 1), y₁ = (5: 7)
   RowGroups<TypeParam> groups;
   groups.assign(SparseBatch<TypeParam>(6, offsets, indices, values));
   EXPECT_EQ(groups.count(), 2);
-  EXPECT_EQ(groups.squared_norm(), 4 + 1 + 49);
+  ASSERT_EQ(groups.nonzeros(), 3);
+  EXPECT_EQ(groups.entry(0).value, 1);
+  EXPECT_EQ(groups.entry(1).value, 2);
+  EXPECT_EQ(groups.entry(2).value, 7);
 }
 
 TYPED_TEST(SparseBatchTest, GroupsOfAnEmptyBatchAreNoneAlsoAfterAFullOne) {
@@ -176,7 +209,7 @@ TYPED_TEST(SparseBatchTest, GroupsOfAnEmptyBatchAreNoneAlsoAfterAFullOne) {
   const std::vector<std::int64_t> offsets{0, 0, 0};
   groups.assign(SparseBatch<TypeParam>(10, offsets, {}, {}));
   EXPECT_EQ(groups.count(), 0);
-  EXPECT_EQ(groups.squared_norm(), 0);
+  EXPECT_EQ(groups.nonzeros(), 0);
 }
 
 TYPED_TEST(SparseBatchTest, GroupsDoNotDependOnTheOrderWithinAnExample) {

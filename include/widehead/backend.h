@@ -48,10 +48,22 @@ class Backend {
   virtual void copy(ConstView<T> A, MatrixView<T> C) = 0;
   /// A ← α A, in place.
   virtual void scale(T alpha, MatrixView<T> A) = 0;
+  /// C ← α A diag(a) + β B. C may be A or B.
+  virtual void add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B, MatrixView<T> C) = 0;
+  /// A ← A diag(a), in place.
+  virtual void scale_columns(std::span<const T> a, MatrixView<T> A) = 0;
+  /// A ← A + b1ᵀ, in place.
+  virtual void add_to_rows(std::span<const T> b, MatrixView<T> A) = 0;
+  /// With S = high + low, rounded: low ← (high + low) − S, exactly; high ← S.
+  virtual void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) = 0;
 
   // ── reductions, accumulated in double ─────────────────────────────────────────────────────────
   /// Σ A∘B = tr(AᵀB).
   virtual double dot(ConstView<T> A, ConstView<T> B) = 0;
+  /// out = diag(AᵀB).
+  virtual void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) = 0;
+  /// sums ← sums + A1, squares ← squares + diag(AAᵀ).
+  virtual void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) = 0;
   /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
   virtual Size find_non_finite(ConstView<T> A) = 0;
 
@@ -75,10 +87,14 @@ class Backend {
   virtual void qr(MatrixView<T> X, MatrixView<T> R) = 0;
 
   // ── sparse targets against the rows of V (held as d x D) ──────────────────────────────────────
+  /// Z ← the given rows of V (d x rows).
+  virtual void select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
   /// G ← G + Z Y (d x m), column g of Z standing for the output of group g: the same from gathered rows.
   virtual void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) = 0;
+  /// out[e] = z_g · x_j for every entry e = (output of group g, example j) of Y: ZᵀX where Y has values.
+  virtual void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) = 0;
   /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
   virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) = 0;
   /// M ← M + YᵀY (m x m): only pairs of examples that share an output.

@@ -1,14 +1,17 @@
 #pragma once
 /// The paper's layer: W = V U with Q = WᵀW kept up to date, so that loss, ∇H and the exact update
 /// cost O(d²) per example whatever D is. Algorithm 2, of which Algorithm 1 is the case m = 1, in the
-/// form of docs/algorithm.md: 7 d² multiply-adds per example instead of 12, two large products.
+/// form of docs/algorithm.md: 7 d² multiply-adds per example instead of 12, two large products. Losses
+/// that use Σo add 1ωᵀ to W and keep w̄ = Wᵀ1.
 ///
 /// In float32 its accuracy is bounded by the condition of U (measured in docs/algorithm.md): V's
 /// rounding is relative to its largest coordinate, and U contracts by 1 − λ₁ per step.
 
 #include <limits>
 
-#include "widehead/output_layer.h"
+#include "widehead/common_part.h"
+#include "widehead/gram_update.h"
+#include "widehead/spherical_layer.h"
 #include "widehead/stabilizer.h"
 
 namespace widehead {
@@ -27,19 +30,21 @@ struct FactoredOptions {
 };
 
 template <class T>
-class FactoredLayer final : public OutputLayer<T> {
+class FactoredLayer final : public SphericalLayer<T> {
  public:
   FactoredLayer(const LayerOptions& options, const FactoredOptions& factored, std::shared_ptr<Backend<T>> backend);
 
   std::string head() const override { return "factored"; }
   Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Matrix<T> sum_of_rows() override;
   Diagnostics counters() const override;
   Diagnostics diagnostics() override;
   std::vector<GemmShape> step_products(Size m) const override;
 
  protected:
-  double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
-  double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) override;
+  void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
+  void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void begin_scores(ConstView<T> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
   void write_weights(Size first, MatrixView<T> out) override;
@@ -52,27 +57,26 @@ class FactoredLayer final : public OutputLayer<T> {
   bool keeps_inverse() const { return factored_.inverse != Inverse::solve; }
   Size stack_height() const { return (keeps_inverse() ? 3 : 2) * this->dim(); }
 
-  double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
   T compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X);
-  bool fits(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> S, ConstView<T> TH, T eta, T c);
+  bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> S, ConstView<T> TH, T eta, T c);
   void maintain(std::int64_t steps);
 
   FactoredOptions factored_;
   Matrix<T> V_;  // d x D: column i is V's row i
   Matrix<T> S_;  // 3d x d
+  CommonPart<T> common_;
   Stabilizer<T> stabilizer_;
   std::int64_t inversions_ = 0;
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
   double V_bound_ = 0;                                            // ≥ ‖V‖_F
 
   // scratch
-  RowGroups<T> groups_;
-  Matrix<T> T_;      // 3d x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> VtY_;    // d x m
-  Matrix<T> Y_hat_;  // d x m
-  Matrix<T> C_;      // d x m: Ĥ/2 − Ŷ
-  Matrix<T> M_;      // m x m
-  Matrix<T> G_;      // m x m: 2η HᵀH
+  GramUpdate<T> gram_update_;
+  Matrix<T> T_;          // 3d x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> Z_;          // d x rows of the minibatch: their V
+  Matrix<T> VtG_;        // d x m: VᵀΓ
+  Matrix<T> Gamma_hat_;  // d x m
+  Matrix<T> G_;          // m x m: 2η diag(a) HᵀH
   Matrix<T> UH_;     // d x m, for scores
   MatrixView<T> UH_scored_;
   Matrix<T> square_;  // d x d

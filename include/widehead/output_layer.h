@@ -1,12 +1,13 @@
 #pragma once
-/// The output layer: D linear outputs o = W h, W (D x d), trained with squared error
-///   L = Σⱼ wⱼ ‖W hⱼ − yⱼ‖²      (summed over the minibatch; wⱼ the weight of example j, 1 unless given)
+/// The output layer: D linear outputs o = W h, W (D x d), trained with a loss of the spherical family
+///   L = Σⱼ wⱼ ℓ(W hⱼ, yⱼ)      (summed over the minibatch; wⱼ the weight of example j, 1 unless given)
 /// by exact gradient descent with weight decay λ:
-///   W ← (1 − ηλ) W − 2η (W H − Y) diag(w) Hᵀ.
+///   W ← (1 − ηλ) W − η ∂L/∂W,   for the squared error, ℓ = ‖o − y‖²:  ∂L/∂W = 2 (W H − Y) diag(w) Hᵀ.
 /// How W is represented, and hence what a step costs, is the business of the implementations:
 /// windowed (W = V U + Y_w E, O(d²), the default), factored (W = V U, the paper, O(d²)), dense (W
 /// itself, O(Dd)), reference (the paper's text).
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "widehead/backend.h"
+#include "widehead/loss.h"
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
 
@@ -30,6 +32,7 @@ enum class Initial {
 struct LayerOptions {
   Size outputs = 0;         ///< D
   Size dim = 0;             ///< d
+  Loss loss = SquaredError{};
   double weight_decay = 0;  ///< λ ≥ 0
   Initial initial = Initial::zero;
   double initial_scale = 0;  ///< standard deviation for `normal`; 0 means 1/√D, which makes ‖Wh‖ ≈ ‖h‖
@@ -71,6 +74,14 @@ class OutputLayer {
   /// The same loss and gradient without the step.
   double evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H = {});
 
+  /// log p of every target, by entry of `targets` as given: for the losses that are a softmax of sorts.
+  /// @throws std::invalid_argument for a loss without probabilities
+  void log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out);
+  /// exp(−Σ y log p / Σ y) over all targets.
+  double perplexity(ConstView<T> H, const SparseBatch<T>& targets);
+  /// p of the outputs named by `rows` (rows.size() x m). Over all D outputs they sum to 1.
+  void probabilities(ConstView<T> H, std::span<const Index> rows, MatrixView<double> out);
+
   /// W[rows] H (rows.size() x m): the outputs named by `rows`.
   void scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out);
 
@@ -88,6 +99,8 @@ class OutputLayer {
 
   /// Q = WᵀW (d x d), as the layer has it; a layer that does not keep it computes it.
   virtual Matrix<T> gram() = 0;
+  /// w̄ = Wᵀ1 (d x 1), likewise.
+  virtual Matrix<T> sum_of_rows();
 
   std::int64_t steps() const { return steps_; }  ///< steps taken
 
@@ -102,10 +115,11 @@ class OutputLayer {
  protected:
   OutputLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend);
 
-  // What an implementation provides. Arguments are validated, weights are folded into H and the
-  // values of the targets.
+  // What an implementation provides. Arguments are validated.
   virtual double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) = 0;
   virtual double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) = 0;
+  /// Asked only where the loss has probabilities. @throws std::invalid_argument unless overridden
+  virtual void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out);
   /// Takes the H whose outputs write_scores will be asked for.
   virtual void begin_scores(ConstView<T> H) = 0;
   /// out (rows.size() x m) ← W[rows] H.
@@ -118,17 +132,24 @@ class OutputLayer {
   void fill_initial(MatrixView<T> W) const;
   /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
+  /// Σᵢ rᵢ (d x 1) of a matrix R given as d x D.
+  void sum_rows(ConstView<T> rows, MatrixView<double> sum) const;
   /// ‖Q − WᵀW‖_F / ‖WᵀW‖_F: how far a kept Q has drifted. O(Dd²).
   double drift_of(ConstView<T> Q);
   /// c = 1 − ηλ.
   T shrinkage(T eta) const { return T(1) - eta * static_cast<T>(options_.weight_decay); }
 
- private:
+  /// Weights by substitution, for layers that know the squared error only: with h' = √w h and y' = √w y,
+  /// ‖Wh' − y'‖² = w‖Wh − y‖², the step of W is the weighted one, and ∂L/∂h = √w ∂L/∂h'.
   template <class Compute>
   double with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
                              const Compute& compute);
+
+ private:
   void check_hidden(ConstView<T> H, const char* what) const;
-  void check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) const;
+  void check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
+  void check_rows(std::span<const Index> rows, Size examples, Size out_rows, Size out_cols, Size out_stride,
+                  bool out_empty, const char* what) const;
 
   LayerOptions options_;
   std::int64_t steps_ = 0;
@@ -137,5 +158,27 @@ class OutputLayer {
   std::vector<T> weighted_values_;  // nonzeros
   Matrix<T> selected_;              // d x rows, for scores
 };
+
+template <class T>
+template <class Compute>
+double OutputLayer<T>::with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                           const Compute& compute) {
+  if (!targets.weighted()) return compute(H, targets);
+  const auto weighted_H = weighted_H_.scratch(H.rows, H.cols);
+  backend_->copy(H, weighted_H);
+  weighted_values_.resize(static_cast<std::size_t>(targets.nonzeros()));
+  for (Size j = 0; j < H.cols; ++j) {
+    const T root = std::sqrt(targets.weight(j));
+    backend_->scale(root, weighted_H.columns(j, 1));
+    for (Size e = targets.begin(j); e < targets.end(j); ++e) {
+      weighted_values_[static_cast<std::size_t>(e)] = root * targets.value(e);
+    }
+  }
+  const double loss = compute(ConstView<T>(weighted_H), targets.with_values(weighted_values_));
+  if (!grad_H.empty()) {
+    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), grad_H.columns(j, 1));
+  }
+  return loss;
+}
 
 }  // namespace widehead

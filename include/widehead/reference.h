@@ -36,7 +36,7 @@ class Reference {
 };
 
 /// The same behind the interface of all layers: Algorithm 1 for m = 1, Algorithm 2 otherwise,
-/// Algorithm 3 (by full SVD) every n_check steps. The paper has no weight decay.
+/// Algorithm 3 (by full SVD) every n_check steps. Squared error only; the paper has no weight decay.
 class ReferenceLayer final : public OutputLayer<double> {
  public:
   ReferenceLayer(const LayerOptions& options, const StabilizerOptions& stabilizer,
@@ -56,6 +56,8 @@ class ReferenceLayer final : public OutputLayer<double> {
   void write_weights(Size first, MatrixView<double> out) override;
 
  private:
+  double take_unweighted_step(ConstView<double> H, const SparseBatch<double>& targets, double eta,
+                              MatrixView<double> grad_H);
   void refresh_W();
 
   Reference reference_;

@@ -55,8 +55,9 @@ double sum_of_magnitudes(const SparseBatch<T>& batch) {
 }
 
 /// The elements of Y regrouped by output, which makes every scatter free of collisions and its sums
-/// independent of the number of threads; entries that name the same element are added up. Keeps its
-/// memory between minibatches.
+/// independent of the number of threads; entries that name the same element are added up. The values
+/// can be replaced, by those of another matrix with the same pattern (Γ). Keeps its memory between
+/// minibatches.
 template <class T>
 class RowGroups {
  public:
@@ -68,20 +69,30 @@ class RowGroups {
 
   void assign(const SparseBatch<T>& batch);
 
-  /// Σⱼ ‖yⱼ‖² = tr(YᵀY).
-  double squared_norm() const;
-
   Size nonzeros() const { return static_cast<Size>(entries_.size()); }
+  const Entry& entry(Size e) const { return entries_[static_cast<std::size_t>(e)]; }
+  void set_value(Size e, T value) { entries_[static_cast<std::size_t>(e)].value = value; }
+  /// Which entries belong to an example, in ascending order of outputs.
+  std::span<const Index> of_example(Size example) const {
+    const auto first = static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example)]);
+    return {by_example_.data() + first, static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example) + 1]) - first};
+  }
+
   Size count() const { return static_cast<Size>(starts_.size()) - 1; }  ///< distinct outputs
-  Index row(Size group) const { return entries(group).front().row; }
+  Index row(Size group) const { return rows_[static_cast<std::size_t>(group)]; }
   std::span<const Entry> entries(Size group) const {
     const auto first = starts_[static_cast<std::size_t>(group)];
     return {entries_.data() + first, starts_[static_cast<std::size_t>(group) + 1] - first};
   }
+  /// Position of a group's first entry.
+  Size first_entry(Size group) const { return static_cast<Size>(starts_[static_cast<std::size_t>(group)]); }
+  std::span<const Index> rows() const { return rows_; }  ///< the distinct outputs, ascending
 
  private:
   std::vector<Entry> entries_;
   std::vector<std::size_t> starts_{0};
+  std::vector<Index> rows_;
+  std::vector<Index> by_example_, example_starts_;
 };
 
 }  // namespace widehead

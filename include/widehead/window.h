@@ -1,5 +1,5 @@
 #pragma once
-/// Y_w, the targets of the present window, by output: which columns of Y_w (rows of E) an output
+/// Γ_w, the targets of the present window, by output: which columns of Γ_w (rows of E) an output
 /// appears in, and with which values. Keeps its memory between windows.
 
 #include <cstdint>
@@ -15,7 +15,7 @@ template <class T>
 class Window {
  public:
   struct Entry {
-    Size column;  ///< of Y_w
+    Size column;  ///< of Γ_w
     T value;
     std::int32_t next;  ///< the output's next entry, or none
   };
@@ -28,6 +28,8 @@ class Window {
   const Entry& entry(std::int32_t e) const { return entries_[static_cast<std::size_t>(e)]; }
   /// Position of an output in rows(), or none.
   std::int32_t find(Index row) const;
+  /// (Γ_w)_i · x for an output i: Σ over its entries of value times x (n values) at their column.
+  double dot(Index row, const T* x) const;
 
   /// Appends the columns of a minibatch.
   void append(const RowGroups<T>& groups, Size examples);

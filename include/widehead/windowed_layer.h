@@ -1,19 +1,23 @@
 #pragma once
 /// The layer to use: exact in float32 at any learning rate, at a cost that never depends on D.
-///   W = V U + Y_w E            V: D x d, U: d x d, Y_w: D x n sparse, E: n x d
-/// The targets of a minibatch are appended (columns to Y_w, rows to E) instead of being folded into V
-/// through U⁻ᵀ; after about d examples the window closes, leaving W unchanged:
-///   absorb   V ← V + Y_w (E U⁻¹)         where U is well conditioned; then the few directions in
+///   W = V U + Γ_w E + 1ωᵀ      V: D x d, U: d x d, Γ_w: D x n sparse, E: n x d, ω: d
+/// The derivatives Γ at a minibatch's targets are appended (columns to Γ_w, rows to E) instead of being
+/// folded into V through U⁻ᵀ; after about d examples the window closes, leaving W unchanged:
+///   absorb   V ← V + Γ_w (E U⁻¹)         where U is well conditioned; then the few directions in
 ///            which U has shrunk are deflated out of it (a low-rank transition of the timeline)
-///   flip     V_i ← V_i U + (Y_w E)_i for the rows touched in the window, U ← I, and U becomes the
+///   flip     V_i ← V_i U + (Γ_w E)_i for the rows touched in the window, U ← I, and U becomes the
 ///            transition for all others    always possible
-/// Rows of V catch up when they are touched (Timeline). Derivation and figures: docs/algorithm.md.
+/// Rows of V catch up when they are touched (Timeline). ω is there for losses that use Σo (CommonPart).
+/// Q = WᵀW and U would round in every step, and small learning rates forget slowly; so both are kept as
+/// a sum of two, high + low: steps go to the low part, whose rounding is small. Derivation and figures: docs/algorithm.md.
 
 #include <limits>
 #include <string>
 
-#include "widehead/output_layer.h"
+#include "widehead/common_part.h"
+#include "widehead/gram_update.h"
 #include "widehead/row_store.h"
+#include "widehead/spherical_layer.h"
 #include "widehead/timeline.h"
 #include "widehead/window.h"
 
@@ -29,12 +33,13 @@ struct WindowedOptions {
 };
 
 template <class T>
-class WindowedLayer final : public OutputLayer<T> {
+class WindowedLayer final : public SphericalLayer<T> {
  public:
   WindowedLayer(const LayerOptions& options, const WindowedOptions& windowed, std::shared_ptr<Backend<T>> backend);
 
   std::string head() const override { return "windowed"; }
   Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Matrix<T> sum_of_rows() override;
   Diagnostics counters() const override;
   Diagnostics diagnostics() override;
   std::vector<GemmShape> step_products(Size m) const override;
@@ -42,8 +47,9 @@ class WindowedLayer final : public OutputLayer<T> {
   const RowStore<T>& rows() const { return store_; }
 
  protected:
-  double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
-  double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) override;
+  void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
+  void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void begin_scores(ConstView<T> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
   void write_weights(Size first, MatrixView<T> out) override;
@@ -55,12 +61,13 @@ class WindowedLayer final : public OutputLayer<T> {
   MatrixView<T> U_T() { return S_T_.view().columns(this->dim(), this->dim()); }
   MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
 
-  double squared_error(ConstView<T> H, const SparseBatch<T>& targets, ConstView<T> H_hat);
-  bool fits(ConstView<T> H, ConstView<T> SH, T eta);
-  void commit(ConstView<T> H, ConstView<T> stack_update, T eta);
+  bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
+  void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta);
   bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
   void absorb();
+  void apply_deflation(MatrixView<T> Z, Size r);
+  void multiply_by_inverse(MatrixView<T> X, Size r);
   void flip();
   void start_probes();
   double smallest_singular_value();
@@ -69,13 +76,14 @@ class WindowedLayer final : public OutputLayer<T> {
   double square_flops(Size columns) const {
     return GemmShape{Op::none, Op::none, this->dim(), columns, this->dim()}.flops();
   }
-  std::string describe_rate(ConstView<T> H, T eta) const;
 
   WindowedOptions windowed_;
   RowStore<T> store_;
   Timeline<T> timeline_;
   Window<T> window_;
+  CommonPart<T> common_;
   Matrix<T> S_T_;                                                 // d x (2d + capacity)
+  Matrix<T> high_, low_;                                          // d x 2d: [Q; U]ᵀ = high + low, rounded in S
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
 
   struct Account {
@@ -86,13 +94,11 @@ class WindowedLayer final : public OutputLayer<T> {
   Account account_;
 
   // scratch of a step
-  RowGroups<T> groups_;
-  std::vector<Index> rows_;    // distinct outputs of the minibatch
+  GramUpdate<T> gram_update_;
   Matrix<T> T_;                // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> Z_;                // d x rows: their V, expressed now
-  Matrix<T> VtY_, Y_hat_, C_;  // d x m
-  Matrix<T> M_;                // m x m
-  Matrix<T> sums_;             // d x rows: window parts (Y_w E)_i
+  Matrix<T> Z_;                // d x rows of the minibatch: their V, expressed now
+  Matrix<T> VtG_, Gamma_hat_;  // d x m: VᵀΓ, Γ̂
+  Matrix<T> sums_;             // d x rows: window parts (Γ_w E)_i
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_;
   std::vector<T> sum_values_;
@@ -102,6 +108,7 @@ class WindowedLayer final : public OutputLayer<T> {
   Matrix<T> probes_, probe_images_;    // d x probes
   Matrix<T> ritz_, ritz_vectors_, R_;  // probes x probes
   Matrix<T> a_, b_;                    // d x probes: a deflation z ← (I + b aᵀ) z
+  Matrix<T> deflated_part_;            // probes x columns: Q̃X
   std::vector<T> squared_sigma_;
   // scratch of scores
   Matrix<T> stack_H_;  // (d + n) x m

@@ -41,6 +41,22 @@ void axpy(Size n, T a, const T* x, T* y) {
   for (Size i = 0; i < n; ++i) y[i] += a * x[i];
 }
 
+/// z ← a x + b y, n values. z may be x or y.
+template <class T>
+void add_to(Size n, T a, const T* x, T b, const T* y, T* z) {
+#pragma omp simd
+  for (Size i = 0; i < n; ++i) z[i] = a * x[i] + b * y[i];
+}
+
+/// Σ x y, n values, summed in double.
+template <class T>
+double dot_of(Size n, const T* x, const T* y) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Size i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return sum;
+}
+
 /// Largest column sum of |A|.
 template <class T>
 T one_norm(MatrixView<const T> A) {
@@ -177,11 +193,7 @@ template <class T>
 void CpuBackend<T>::add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) {
   for_each_stripe(team_for(C.size()), C.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
-      const T* a = A.column(j);
-      const T* b = B.column(j);
-      T* c = C.column(j);
-#pragma omp simd
-      for (Size i = 0; i < C.rows; ++i) c[i] = alpha * a[i] + beta * b[i];
+      add_to(C.rows, alpha, A.column(j), beta, B.column(j), C.column(j));
     }
   });
 }
@@ -203,6 +215,52 @@ void CpuBackend<T>::scale(T alpha, MatrixView<T> A) {
   });
 }
 
+template <class T>
+void CpuBackend<T>::add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B,
+                                MatrixView<T> C) {
+  for_each_stripe(team_for(C.size()), C.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      add_to(C.rows, alpha * a[static_cast<std::size_t>(j)], A.column(j), beta, B.column(j), C.column(j));
+    }
+  });
+}
+
+template <class T>
+void CpuBackend<T>::scale_columns(std::span<const T> a, MatrixView<T> A) {
+  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T factor = a[static_cast<std::size_t>(j)];
+      T* column = A.column(j);
+#pragma omp simd
+      for (Size i = 0; i < A.rows; ++i) column[i] *= factor;
+    }
+  });
+}
+
+template <class T>
+void CpuBackend<T>::add_to_rows(std::span<const T> b, MatrixView<T> A) {
+  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) axpy(A.rows, T(1), b.data(), A.column(j));
+  });
+}
+
+template <class T>
+void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) {
+  for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T* s = S.column(j);
+      T* h = high.column(j);
+      T* l = low.column(j);
+#pragma omp simd
+      for (Size i = 0; i < S.rows; ++i) {  // Knuth's two-sum: right whichever of the two is larger
+        const T l_in_s = s[i] - h[i], h_in_s = s[i] - l_in_s;
+        l[i] = (h[i] - h_in_s) + (l[i] - l_in_s);
+        h[i] = s[i];
+      }
+    }
+  });
+}
+
 // ── reductions ──────────────────────────────────────────────────────────────────────────────────
 
 template <class T>
@@ -211,15 +269,36 @@ double CpuBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
   std::fill(partial_sums_.begin(), partial_sums_.end(), 0.0);
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
     double sum = 0;
-    for (Size j = first; j < first + count; ++j) {
-      const T* a = A.column(j);
-      const T* b = B.column(j);
-#pragma omp simd reduction(+ : sum)
-      for (Size i = 0; i < A.rows; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    }
+    for (Size j = first; j < first + count; ++j) sum += dot_of(A.rows, A.column(j), B.column(j));
     partial_sums_[static_cast<std::size_t>(omp_get_thread_num())] = sum;
   });
   return std::accumulate(partial_sums_.begin(), partial_sums_.end(), 0.0);
+}
+
+template <class T>
+void CpuBackend<T>::column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) {
+  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      out[static_cast<std::size_t>(j)] = dot_of(A.rows, A.column(j), B.column(j));
+    }
+  });
+}
+
+template <class T>
+void CpuBackend<T>::add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) {
+  for_each_stripe(team_for(A.size()), A.rows, stripe_granule, [&](Size first, Size count) {
+    double* sum = sums.data() + first;
+    double* square = squares.data() + first;
+    for (Size j = 0; j < A.cols; ++j) {
+      const T* a = A.column(j) + first;
+#pragma omp simd
+      for (Size i = 0; i < count; ++i) {
+        const auto value = static_cast<double>(a[i]);
+        sum[i] += value;
+        square[i] += value * value;
+      }
+    }
+  });
 }
 
 template <class T>
@@ -310,6 +389,17 @@ void CpuBackend<T>::qr(MatrixView<T> X, MatrixView<T> R) {
 // ── sparse targets ──────────────────────────────────────────────────────────────────────────────
 
 template <class T>
+void CpuBackend<T>::select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) {
+  for_each_stripe(team_for(Z.size()), Z.cols, 1, [&](Size first, Size count) {
+    const auto part = rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    for (std::size_t k = 0; k < part.size(); ++k) {
+      if (k + prefetch_distance < part.size()) prefetch_row(V.column(part[k + prefetch_distance]), V.rows);
+      std::copy_n(V.column(part[k]), V.rows, Z.column(first + static_cast<Size>(k)));
+    }
+  });
+}
+
+template <class T>
 void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
   const Size last = Y.nonzeros();
   for_each_stripe(team_for(last * V.rows), G.cols, 1, [&](Size first, Size count) {
@@ -331,6 +421,18 @@ void CpuBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, Matri
     for (Size group = 0; group < Y.count(); ++group) {
       for (const auto& entry : Y.entries(group)) {
         axpy(count, entry.value, Z.column(group) + first, G.column(entry.example) + first);
+      }
+    }
+  });
+}
+
+template <class T>
+void CpuBackend<T>::dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) {
+  for_each_stripe(team_for(Y.nonzeros() * X.rows), Y.count(), 1, [&](Size first, Size count) {
+    for (Size group = first; group < first + count; ++group) {
+      Size e = Y.first_entry(group);
+      for (const auto& entry : Y.entries(group)) {
+        out[static_cast<std::size_t>(e++)] = dot_of(X.rows, Z.column(group), X.column(entry.example));
       }
     }
   });

@@ -23,8 +23,14 @@ class CpuBackend final : public Backend<T> {
   void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) override;
   void copy(ConstView<T> A, MatrixView<T> C) override;
   void scale(T alpha, MatrixView<T> A) override;
+  void add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B, MatrixView<T> C) override;
+  void scale_columns(std::span<const T> a, MatrixView<T> A) override;
+  void add_to_rows(std::span<const T> b, MatrixView<T> A) override;
+  void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) override;
 
   double dot(ConstView<T> A, ConstView<T> B) override;
+  void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) override;
+  void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) override;
   Size find_non_finite(ConstView<T> A) override;
 
   T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
@@ -34,8 +40,10 @@ class CpuBackend final : public Backend<T> {
   void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
+  void select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) override;
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
   void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) override;
+  void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) override;
   void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) override;
   void add_gram(const RowGroups<T>& Y, MatrixView<T> M) override;
 

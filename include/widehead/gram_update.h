@@ -1,0 +1,30 @@
+#pragma once
+/// How Q = WᵀW follows a step of W, for every loss of the family:
+///   Q ← c²Q − η (PHᵀ + HPᵀ),   P = c∇H − (η/2) H N,
+///   N = RᵀR = 4 diag(a)HᵀĤ diag(a) + ΓᵀΓ + 2(K + Kᵀ) + [terms of b],   K = diag(a)HᵀΓ̂,
+/// with R = 2WH diag(a) + 1bᵀ + Γ, the gradient by the outputs. Only the symmetric part of H N Hᵀ enters
+/// Q, so N may be any matrix with that symmetric part, and
+///   N = 4 F + ΓᵀΓ + …,   F = diag(a)Hᵀ(Ĥ diag(a) + Γ̂),
+/// takes one product. For the squared error N = 4M, P = 2(cẐ − ηHM) with the M of Alg. 2 step 5.
+
+#include "widehead/common_part.h"
+
+namespace widehead {
+
+template <class T>
+class GramUpdate {
+ public:
+  /// H_hat ← P. `grad_H` is ∇H.
+  void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
+                    ConstView<T> Gamma_hat, ConstView<T> grad_H, T eta, T c, MatrixView<T> H_hat);
+  /// H diag(a), as of the last call; a view of H where a = 1.
+  ConstView<T> H_a() const { return H_a_view_; }
+
+ private:
+  Matrix<T> H_a_;  // d x m
+  ConstView<T> H_a_view_;
+  Matrix<T> C_;  // d x m: Ĥ diag(a) + Γ̂
+  Matrix<T> N_;  // m x m
+};
+
+}  // namespace widehead

@@ -1,0 +1,29 @@
+#include "widehead/gram_update.h"
+
+namespace widehead {
+
+template <class T>
+void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
+                                 ConstView<T> Gamma_hat, ConstView<T> grad_H, T eta, T c, MatrixView<T> H_hat) {
+  const Size d = H.rows, m = H.cols;
+  const auto C = C_.scratch(d, m), N = N_.scratch(m, m);
+  if (by.a_is_one) {
+    H_a_view_ = H;
+    backend.add(T(1), H_hat, T(1), Gamma_hat, C);
+  } else {
+    const auto H_a = H_a_.scratch(d, m);
+    backend.add_columns(T(1), H, by.a, T(0), H, H_a);
+    backend.add_columns(T(1), H_hat, by.a, T(1), Gamma_hat, C);
+    H_a_view_ = H_a;
+  }
+  backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(0), N);  // 4 F
+  backend.add_gram(by.Gamma, N);
+  common.add_to_N(backend, by, N);
+  backend.add(c, grad_H, T(0), grad_H, H_hat);
+  backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);
+}
+
+template class GramUpdate<float>;
+template class GramUpdate<double>;
+
+}  // namespace widehead
