@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -35,6 +36,7 @@ struct Settings {
   std::vector<double> upkeep_lambdas;
   std::int64_t upkeep_steps = 2000;
   std::vector<double> lambdas = {0.03};
+  std::vector<Loss> losses;
   int rounds = 9;
   double turn = 0.2;
   double warm_up = 0.5;
@@ -58,11 +60,11 @@ struct Shape {
 template <class T>
 class Feed {
  public:
-  Feed(const SyntheticOptions& data, double lambda) : stream_(data) {
+  Feed(const SyntheticOptions& data, const Loss& loss, double lambda) : stream_(data) {
     constexpr std::uint64_t batches = 16;
     for (std::uint64_t t = 0; t < batches; ++t) {
       batches_.push_back(stream_.batch(t));
-      etas_.push_back(lambda / (2 * spectral_norm_squared<T>(batches_.back().H)));
+      etas_.push_back(lambda / (2 * curvature(loss) * spectral_norm_squared<T>(batches_.back().H)));
     }
   }
   /// Takes the next step of a layer; returns the seconds of the step alone.
@@ -118,8 +120,10 @@ SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
   return data;
 }
 
-HeadOptions head_options(const Settings& settings, const Shape& shape, const std::string& head, Stabilize stabilize) {
+HeadOptions head_options(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
+                         Stabilize stabilize) {
   HeadOptions options{head, settings.layer, settings.windowed, settings.factored};
+  options.layer.loss = loss;
   options.layer.outputs = shape.outputs;
   options.layer.dim = shape.dim;
   options.factored.stabilizer.kind = stabilize;
@@ -129,7 +133,8 @@ HeadOptions head_options(const Settings& settings, const Shape& shape, const std
 /// The rows file of a timed layer, made for it and removed with it.
 class RowsFile {
  public:
-  RowsFile(const std::string& path, Size outputs) : path_(path.empty() ? path : fmt::format("{}.{}", path, outputs)) {
+  RowsFile(const std::string& path, Size outputs, const Loss& loss)
+      : path_(path.empty() ? path : fmt::format("{}.{}.{}", path, outputs, name_of(loss))) {
     if (!path_.empty() && std::filesystem::exists(path_)) {
       throw std::invalid_argument(
           fmt::format("--rows-file: {} exists already; remove it or choose another name", path_));
@@ -157,12 +162,13 @@ double peak_resident_mib() {
 /// The heads must be right before they are timed: a few steps beside the dense float64 layer, with
 /// the shape of the benchmark but an affordable D.
 template <class T>
-VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, double lambda) {
+VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
+                           double lambda) {
   constexpr Size affordable_outputs = 2000;
   VerifyOptions options;
   options.head =
       head_options(settings, {std::min(shape.outputs, affordable_outputs), shape.dim, shape.batch, shape.nonzeros},
-                   head, Stabilize::never);
+                   head, loss, Stabilize::never);
   options.head.windowed.rows_file.clear();
   options.data = data_of(settings, {options.head.layer.outputs, shape.dim, shape.batch, shape.nonzeros});
   options.lambda = lambda;
@@ -200,6 +206,9 @@ class Printer {
                  line["batch"].get<Size>(), line["nonzeros"].get<Size>(), line["dtype"].get<std::string>(),
                  line["threads"].get<int>(), number("ms", "{:.4f}"), number("gflops", "{:.1f}"),
                  number("gemm_gflops", "{:.1f}"), number("speedup_vs_dense", "{:.1f} x"));
+      if (line.contains("ratio_to_squared")) {
+        fmt::print("   {}, {} of squared error", line["loss"].get<std::string>(), number("ratio_to_squared", "{:.3f}"));
+      }
       if (line.contains("fixes_per_step")) {
         fmt::print("   with stabilizer {} at λ₁ = {}: {:.3f} fixes a step, {:.0f}% of the time",
                    line["stabilizer"].get<std::string>(), line["lambda"].get<double>(),
@@ -216,9 +225,10 @@ class Printer {
   bool header_done_ = false;
 };
 
-Json describe(const Settings& settings, const Shape& shape, const std::string& head, const std::string& device,
-              int threads) {
+Json describe(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
+              const std::string& device, int threads) {
   return {{"head", head},
+          {"loss", name_of(loss)},
           {"outputs", shape.outputs},
           {"dim", shape.dim},
           {"batch", shape.batch},
@@ -242,11 +252,12 @@ template <class T>
 void bench_upkeep(const Settings& settings, const Shape& shape, const std::shared_ptr<Backend<T>>& backend,
                   std::optional<double> dense_ms, Printer& printer) {
   for (const double lambda : settings.upkeep_lambdas) {
-    const auto options = head_options(settings, shape, "factored", settings.factored.stabilizer.kind);
+    const auto options =
+        head_options(settings, shape, "factored", SquaredError{}, settings.factored.stabilizer.kind);
     const auto layer = make_head<T>(options, backend);
-    Feed<T> feed(data_of(settings, shape), lambda);
+    Feed<T> feed(data_of(settings, shape), SquaredError{}, lambda);
     Matrix<T> grad_H(shape.dim, shape.batch);
-    auto line = describe(settings, shape, "factored", backend->device(), backend->threads());
+    auto line = describe(settings, shape, "factored", SquaredError{}, backend->device(), backend->threads());
     line["stabilizer"] = name_of(options.factored.stabilizer.kind, stabilize_names());
     line["lambda"] = lambda;
     const auto figure = [&](const char* name) { return counter(*layer, name); };
@@ -287,6 +298,7 @@ template <class T>
 void bench_shape(const Settings& settings, const Shape& shape, double lambda, Printer& printer) {
   struct Contestant {
     std::string head;
+    Loss loss;
     double lambda;
     VerifyReport exactness;
     std::unique_ptr<OutputLayer<T>> layer;
@@ -306,19 +318,24 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
   };
   const auto backend = make_cpu_backend<T>(settings.threads);
-  const RowsFile rows_file(settings.windowed.rows_file, shape.outputs);
+  std::list<RowsFile> rows_files;
   Matrix<T> grad_H(shape.dim, shape.batch);
   std::vector<Contestant> contestants;
-  for (const auto& head : settings.heads) {
-    const double head_lambda = safe_lambda(head, lambda);
-    auto options = head_options(settings, shape, head, Stabilize::never);
-    options.windowed.rows_file = rows_file.path();
-    contestants.push_back({head, head_lambda, require_exact<T>(settings, shape, head, head_lambda),
-                           make_head<T>(options, backend), Feed<T>(data_of(settings, shape), head_lambda)});
-    contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
-    contestants.back().windows_before = contestants.back().windows();
-    contestants.back().upkeep_before = counter(*contestants.back().layer, "upkeep_flops");
-    contestants.back().steps_before = contestants.back().layer->steps();
+  for (const auto& loss : settings.losses) {
+    for (const auto& head : settings.heads) {
+      const double head_lambda = safe_lambda(head, lambda);
+      auto options = head_options(settings, shape, head, loss, Stabilize::never);
+      if (head == "windowed") {
+        rows_files.emplace_back(settings.windowed.rows_file, shape.outputs, loss);
+        options.windowed.rows_file = rows_files.back().path();
+      }
+      contestants.push_back({head, loss, head_lambda, require_exact<T>(settings, shape, head, loss, head_lambda),
+                             make_head<T>(options, backend), Feed<T>(data_of(settings, shape), loss, head_lambda)});
+      contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
+      contestants.back().windows_before = contestants.back().windows();
+      contestants.back().upkeep_before = counter(*contestants.back().layer, "upkeep_flops");
+      contestants.back().steps_before = contestants.back().layer->steps();
+    }
   }
   for (int round = 0; round < settings.rounds; ++round) {
     for (auto& contestant : contestants) {
@@ -327,19 +344,26 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     }
   }
 
-  std::optional<double> dense_ms;
+  const auto median_ms = [&](const std::string& head, const Loss& loss) -> std::optional<double> {
+    for (const auto& contestant : contestants) {
+      if (contestant.head == head && contestant.loss.index() == loss.index()) {
+        return quantile(contestant.seconds, 0.5) * 1e3;
+      }
+    }
+    return std::nullopt;
+  };
   for (const auto& contestant : contestants) {
-    if (contestant.head == "dense") dense_ms = quantile(contestant.seconds, 0.5) * 1e3;
-  }
-  for (const auto& contestant : contestants) {
+    const auto dense_ms = median_ms("dense", contestant.loss);
+    const auto squared_ms = median_ms(contestant.head, SquaredError{});
     const double ms = quantile(contestant.seconds, 0.5) * 1e3;
     const double products = total_flops(contestant.layer->step_products(shape.batch));
     const double upkeep = (counter(*contestant.layer, "upkeep_flops") - contestant.upkeep_before) /
                           static_cast<double>(contestant.layer->steps() - contestant.steps_before);
-    auto line = describe(settings, shape, contestant.head, backend->device(), backend->threads());
+    auto line = describe(settings, shape, contestant.head, contestant.loss, backend->device(), backend->threads());
     line["ms"] = ms;
     line["gflops"] = (products + upkeep) / ms * 1e-6;
     line["speedup_vs_dense"] = dense_ms ? Json(*dense_ms / ms) : Json();
+    if (settings.losses.size() > 1) line["ratio_to_squared"] = squared_ms ? Json(ms / *squared_ms) : Json();
     line["gemm_gflops"] = products / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
     line["ms_p10"] = quantile(contestant.seconds, 0.1) * 1e3;
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;
@@ -356,7 +380,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     printer.print(line);
   }
   if (std::find(settings.heads.begin(), settings.heads.end(), "factored") != settings.heads.end()) {
-    bench_upkeep<T>(settings, shape, backend, dense_ms, printer);
+    bench_upkeep<T>(settings, shape, backend, median_ms("dense", SquaredError{}), printer);
   }
 }
 
@@ -398,7 +422,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_list(*command, "--dim", settings->dims, "d, a list", CLI::Range(1, 65536));
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, a list", CLI::Range(0, 1 << 20));
-  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂² of the timed steps, a list", CLI::PositiveNumber);
+  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, else 1), a list", CLI::PositiveNumber);
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -423,6 +447,7 @@ void add_bench(CLI::App& app, Action& action) {
              "what the hidden vectors come out of");
   add_choice(*command, "--init", settings->layer.initial, initial_names(), "initial W");
   add_target_law(*command, settings->data.targets);
+  add_losses(*command, settings->losses);
   add_layer_options(*command, settings->layer);
   add_windowed_options(*command, settings->windowed);
   add_factored_options(*command, settings->factored);

@@ -1,6 +1,12 @@
 #include "common_options.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <array>
+#include <memory>
+#include <optional>
+#include <stdexcept>
 
 namespace widehead::cli {
 namespace {
@@ -23,6 +29,64 @@ void add_threads(CLI::App& command, int& threads) {
   command.add_option("--threads", threads, "threads; 0 means one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+}
+
+/// Parameters are set once all is read: they may come before the names of the losses that have them.
+void add_losses(CLI::App& command, std::vector<Loss>& losses) {
+  constexpr auto* group = "Loss";
+  struct Given {
+    std::vector<std::string> names = {std::string(SquaredError::name)};
+    std::optional<double> epsilon, scale, shift, unobserved, observed;
+  };
+  auto given = std::make_shared<Given>();
+  command.add_option("--loss", given->names, "what is minimised; a list")
+      ->delimiter(',')
+      ->check(CLI::IsMember(std::vector<std::string>(loss_names().begin(), loss_names().end())))
+      ->group(group)
+      ->capture_default_str();
+  const auto add = [&](const char* flag, std::optional<double>& value, const std::string& help) {
+    command.add_option(flag, value, help)->group(group)->type_name("FLOAT");
+  };
+  add("--epsilon", given->epsilon,
+      fmt::format("ε of spherical (default {}) and spherical-outside ({})", SphericalSoftmax{}.epsilon,
+                  SphericalSoftmaxOutside{}.epsilon));
+  add("--scale", given->scale, fmt::format("α of z (default {})", ZLoss{}.scale));
+  add("--shift", given->shift, fmt::format("β of z (default {})", ZLoss{}.shift));
+  add("--unobserved", given->unobserved,
+      fmt::format("w₀ of weighted, for outputs that are no targets (default {})", WeightedSquaredError{}.unobserved));
+  add("--observed", given->observed, fmt::format("w₁ of weighted (default {})", WeightedSquaredError{}.observed));
+  command.parse_complete_callback([given, &losses] {
+    losses.clear();
+    for (const auto& name : given->names) losses.push_back(make_loss(name));
+    const auto set = [&]<class L>(double L::* parameter, const std::optional<double>& value) {
+      bool found = false;
+      for (auto& loss : losses) {
+        if (auto* with_parameter = std::get_if<L>(&loss); with_parameter != nullptr && value) {
+          with_parameter->*parameter = *value;
+          found = true;
+        }
+      }
+      return found || !value;
+    };
+    const auto require = [&](bool found, const char* flag) {
+      if (!found) {
+        throw CLI::ValidationError(flag, fmt::format("no loss of --loss {} has it", fmt::join(given->names, ",")));
+      }
+    };
+    const bool inside = set(&SphericalSoftmax::epsilon, given->epsilon);
+    require(set(&SphericalSoftmaxOutside::epsilon, given->epsilon) || inside, "--epsilon");
+    require(set(&ZLoss::scale, given->scale), "--scale");
+    require(set(&ZLoss::shift, given->shift), "--shift");
+    require(set(&WeightedSquaredError::unobserved, given->unobserved), "--unobserved");
+    require(set(&WeightedSquaredError::observed, given->observed), "--observed");
+    for (const auto& loss : losses) {
+      try {
+        check(loss);
+      } catch (const std::invalid_argument& error) {
+        throw CLI::ValidationError("--loss", error.what());
+      }
+    }
+  });
 }
 
 void add_layer_options(CLI::App& command, LayerOptions& options) {

@@ -78,6 +78,8 @@ std::string_view name_of(Precision precision);
 
 void add_precision(CLI::App& command, Precision& precision);
 void add_threads(CLI::App& command, int& threads);
+/// --loss LIST --epsilon --scale --shift --unobserved --observed
+void add_losses(CLI::App& command, std::vector<Loss>& losses);
 /// --weight-decay --init-scale --seed
 void add_layer_options(CLI::App& command, LayerOptions& options);
 /// --window --absorb-limit --deflate-below --probes --panel-rank --radix --rows-file

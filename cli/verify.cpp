@@ -27,6 +27,7 @@ struct Settings {
   std::vector<Size> nonzeros = {1};
   std::vector<Size> batches = {32};
   std::vector<Initial> initials = {Initial::zero};
+  std::vector<Loss> losses;
   Precision precision = Precision::f32;
   double tolerance = std::numeric_limits<double>::infinity();
   bool json = false;
@@ -41,6 +42,7 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
                  {"nonzeros", options.data.nonzeros},
                  {"dtype", name_of(settings.precision)},
                  {"activation", name_of(options.data.activation, activation_names())},
+                 {"loss", name_of(options.head.layer.loss)},
                  {"lambda", options.lambda},
                  {"init", name_of(options.head.layer.initial, initial_names())},
                  {"weight_decay", options.head.layer.weight_decay}};
@@ -51,6 +53,7 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
   object["steps"] = report.steps;
   object["rel_W"] = report.rel_W;  // a value that is not finite becomes null, as JSON has it
   object["rel_Q"] = report.rel_Q;
+  object["rel_w_bar"] = report.rel_w_bar;
   object["rel_grad"] = report.rel_grad;
   object["rel_loss"] = report.rel_loss;
   for (const auto& [name, value] : report.diagnostics) object["diagnostics"][name] = value;
@@ -60,11 +63,12 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
 
 void print_text(const Settings& settings, const VerifyReport& report) {
   const auto& options = settings.verify;
-  fmt::print("{} ({}) beside dense (f64): D = {}, d = {}, m = {}, K = {}, λ₁ = {}, {} steps\n", options.head.head,
-             name_of(settings.precision), options.head.layer.outputs, options.head.layer.dim, options.data.batch,
-             options.data.nonzeros, options.lambda, report.steps);
-  fmt::print("  relative difference   W {:.2e}   Q {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W, report.rel_Q,
-             report.rel_grad, report.rel_loss);
+  fmt::print("{} ({}) beside dense (f64): {}, D = {}, d = {}, m = {}, K = {}, {}, {}, λ₁ = {}, {} steps\n",
+             options.head.head, name_of(settings.precision), name_of(options.head.layer.loss), options.head.layer.outputs, options.head.layer.dim, options.data.batch,
+             options.data.nonzeros, name_of(options.data.activation, activation_names()),
+             name_of(options.head.layer.initial, initial_names()), options.lambda, report.steps);
+  fmt::print("  relative difference   W {:.2e}   Q {:.2e}   w̄ {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W,
+             report.rel_Q, report.rel_w_bar, report.rel_grad, report.rel_loss);
   if (report.steps > 0) {
     fmt::print("  loss                  {:.4f} → {:.4f}\n", report.losses.front(), report.losses.back());
   }
@@ -92,7 +96,7 @@ int run_one(const Settings& settings) {
   }
   std::fflush(stdout);
   if (!report.error.empty()) return 1;
-  const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
+  const double worst = std::max({report.rel_W, report.rel_Q, report.rel_w_bar, report.rel_grad, report.rel_loss});
   if (!(worst <= settings.tolerance)) {
     fmt::print(stderr, "widehead: the largest difference, {:.3g}, is above --tolerance {:.3g}\n", worst,
                settings.tolerance);
@@ -105,17 +109,20 @@ int run_one(const Settings& settings) {
 int run(Settings settings) {
   int worst = 0;
   auto& options = settings.verify;
-  for (const double lambda : settings.lambdas) {
-    for (const auto activation : settings.activations) {
-      for (const Size nonzeros : settings.nonzeros) {
-        for (const Size batch : settings.batches) {
-          for (const auto initial : settings.initials) {
-            options.lambda = lambda;
-            options.data.activation = activation;
-            options.data.nonzeros = nonzeros;
-            options.data.batch = batch;
-            options.head.layer.initial = initial;
-            worst = std::max(worst, run_one(settings));
+  for (const auto& loss : settings.losses) {
+    for (const double lambda : settings.lambdas) {
+      for (const auto activation : settings.activations) {
+        for (const Size nonzeros : settings.nonzeros) {
+          for (const Size batch : settings.batches) {
+            for (const auto initial : settings.initials) {
+              options.head.layer.loss = loss;
+              options.lambda = lambda;
+              options.data.activation = activation;
+              options.data.nonzeros = nonzeros;
+              options.data.batch = batch;
+              options.head.layer.initial = initial;
+              worst = std::max(worst, run_one(settings));
+            }
           }
         }
       }
@@ -143,7 +150,7 @@ void add_verify(CLI::App& app, Action& action) {
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, targets per example, a list", CLI::Range(0, 1 << 20));
   command->add_option("--steps", options.steps, "steps to run")->check(CLI::PositiveNumber)->capture_default_str();
-  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2η‖H‖₂², sets the learning rate η of each step; a list",
+  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2ηa‖H‖₂² sets the learning rate η of each step (a = w₀ for weighted, else 1); a list",
            CLI::NonNegativeNumber);
   add_choices(*command, "--activation", settings->activations, activation_names(),
               "what the hidden vectors come out of; a list");
@@ -154,6 +161,7 @@ void add_verify(CLI::App& app, Action& action) {
   add_precision(*command, settings->precision);
   add_threads(*command, options.threads);
   add_target_law(*command, options.data.targets);
+  add_losses(*command, settings->losses);
   add_layer_options(*command, options.head.layer);
   add_windowed_options(*command, options.head.windowed);
   add_factored_options(*command, options.head.factored);

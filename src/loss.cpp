@@ -53,6 +53,11 @@ bool uses_sum(const Loss& loss) {
   return std::visit([](const auto& l) { return l.uses_sum; }, loss);
 }
 
+double curvature(const Loss& loss) {
+  const auto* weighted = std::get_if<WeightedSquaredError>(&loss);
+  return weighted != nullptr && weighted->unobserved > 0 ? weighted->unobserved : 1;
+}
+
 bool has_probabilities(const Loss& loss) {
   return std::visit([](const auto& l) { return SoftmaxLike<std::remove_cvref_t<decltype(l)>>; }, loss);
 }

@@ -10,6 +10,7 @@
 
 #include "widehead/errors.h"
 #include "widehead/random.h"
+#include "widehead/synthetic.h"
 
 namespace widehead {
 namespace {
@@ -92,6 +93,23 @@ template <class T>
 double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
   check_batch(H, targets, grad_H, "evaluate");
   return compute_loss(H, targets, grad_H);
+}
+
+template <class T>
+double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda) {
+  check_batch(H, targets, {}, "eta_for");
+  if (!(lambda >= 0) || !std::isfinite(lambda)) {
+    throw std::invalid_argument(fmt::format("eta_for: lambda = {}, but it must be finite and not negative", lambda));
+  }
+  auto weighted_H = H;
+  if (targets.weighted()) {
+    const auto copy = weighted_H_.scratch(H.rows, H.cols);
+    backend_->copy(H, copy);
+    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), copy.columns(j, 1));
+    weighted_H = copy;
+  }
+  const double norm = curvature(options_.loss) * spectral_norm_squared<T>(weighted_H);
+  return norm > 0 ? lambda / (2 * norm) : 0;
 }
 
 // ── probabilities ───────────────────────────────────────────────────────────────────────────────

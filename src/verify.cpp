@@ -1,5 +1,6 @@
 #include "widehead/verify.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "widehead/dense_layer.h"
@@ -20,6 +21,27 @@ double relative_difference(ConstView<T> A, MatrixView<const double> B) {
   return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
+namespace {
+
+double norm_of(MatrixView<const double> A) {
+  double sum = 0;
+  for (Size j = 0; j < A.cols; ++j) {
+    for (Size i = 0; i < A.rows; ++i) sum += A(i, j) * A(i, j);
+  }
+  return std::sqrt(sum);
+}
+
+/// ‖w̄ − w̄*‖ / max(‖w̄*‖, ‖W*‖_F): rows whose signs are random add up to about ‖W‖_F, and rows that cancel
+/// (a loss that ignores a common shift keeps w̄* at its first value) leave the rounding of those.
+template <class T>
+double difference_of_sums(ConstView<T> w_bar, MatrixView<const double> truth, MatrixView<const double> W) {
+  const double norm = norm_of(truth), scale = std::max(norm, norm_of(W));
+  const double difference = relative_difference<T>(w_bar, truth) * (norm > 0 ? norm : 1);
+  return scale > 0 ? difference / scale : difference;
+}
+
+}  // namespace
+
 template <class T>
 VerifyReport verify(const VerifyOptions& options, const std::function<void(std::int64_t)>& progress) {
   auto data = options.data;
@@ -35,9 +57,9 @@ VerifyReport verify(const VerifyOptions& options, const std::function<void(std::
   for (std::int64_t t = 0; t < options.steps; ++t) {
     const auto true_batch = stream.batch(static_cast<std::uint64_t>(t));
     const auto batch = true_batch.template as<T>();  // its values are floats: nothing is lost
-    const double norm = spectral_norm_squared<double>(true_batch.H);
     // Both layers take the same η, one that the head's precision can hold.
-    const auto eta = static_cast<double>(static_cast<T>(norm > 0 ? options.lambda / (2 * norm) : 0));
+    const auto eta =
+        static_cast<double>(static_cast<T>(truth.eta_for(true_batch.H, true_batch.targets(), options.lambda)));
     try {
       report.losses.push_back(layer->step(batch.H, batch.targets(), eta, grad_H));
     } catch (const NumericalError& error) {
@@ -50,6 +72,7 @@ VerifyReport verify(const VerifyOptions& options, const std::function<void(std::
   }
   report.rel_W = relative_difference<T>(layer->weights(), truth.weights());
   report.rel_Q = relative_difference<T>(layer->gram(), truth.gram());
+  report.rel_w_bar = difference_of_sums<T>(layer->sum_of_rows(), truth.sum_of_rows(), truth.weights());
   if (report.steps > 0) {
     report.rel_grad = relative_difference<T>(grad_H, true_grad_H);
     const double L = report.dense_losses.back();

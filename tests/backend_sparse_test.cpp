@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <tuple>
+#include <vector>
+
 #include "backend_under_test.h"
 #include "compare.h"
 #include "oracle.h"
@@ -36,6 +40,25 @@ RowGroups<T> groups_of(const TypedMinibatch<T>& minibatch) {
   return groups;
 }
 
+TEST_P(BackendTest, SelectCopiesTheNamedRowsInTheirOrder) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(23);
+    for (const auto& [D, d, count] :
+         {std::tuple<Size, Size, Size>{1, 1, 0}, {1, 1, 3}, {9, 5, 1}, {50, 7, 80}, {2000, 120, 700}}) {
+      SCOPED_TRACE(fmt::format("D = {}, d = {}, {} rows", D, d, count));
+      Padded<T> V(dice.matrix<T>(d, D)), Z(d, count);
+      std::vector<Index> rows;
+      for (Size k = 0; k < count; ++k) rows.push_back(static_cast<Index>(dice.between(0, D - 1)));  // some twice
+      backend.select(V, rows, Z);
+      for (Size k = 0; k < count; ++k) {
+        const Index row = rows[static_cast<std::size_t>(k)];
+        ASSERT_TRUE(is_identical<T>(Z.view().columns(k, 1), V.view().columns(row, 1))) << k << ": row " << row;
+      }
+      EXPECT_TRUE(Z.rim_is_intact());
+    }
+  });
+}
+
 TEST_P(BackendTest, GatherSumsTheRowsThatEachExampleNames) {
   run([]<class T>(Backend<T>& backend) {
     for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
@@ -63,6 +86,31 @@ TEST_P(BackendTest, AddCombinationDoesTheSameFromGatheredRows) {
       backend.add_combination(Z, groups, G_view);
       EXPECT_TRUE(is_near<T>(G_view, truth, tolerance::product<T>(8), norm(G) + norm(V) * norm(minibatch.Y())));
       EXPECT_TRUE(G_view.rim_is_intact());
+    });
+  });
+}
+
+TEST_P(BackendTest, DotsAtAreTheProductsWhereYHasValuesAccumulatedInDouble) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
+      const TypedMinibatch<T> typed(minibatch);
+      const auto groups = groups_of(typed);
+      Padded<T> Z(V.rows(), groups.count()), X(Dice(6).matrix<T>(V.rows(), minibatch.examples()));
+      for (Size group = 0; group < groups.count(); ++group) {
+        std::copy_n(V.view().column(groups.row(group)), V.rows(), Z.view().column(group));
+      }
+      std::vector<double> out(static_cast<std::size_t>(groups.nonzeros()), NAN);
+      backend.dots_at(Z, groups, X, out);
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        const auto& entry = groups.entry(e);
+        double truth = 0, scale = 0;
+        for (Size i = 0; i < V.rows(); ++i) {
+          const double term = static_cast<double>(V(i, entry.row)) * static_cast<double>(X.view()(i, entry.example));
+          truth += term;
+          scale += std::abs(term);
+        }
+        ASSERT_TRUE(is_near(out[static_cast<std::size_t>(e)], truth, tolerance::double_sum(V.rows()), scale)) << e;
+      }
     });
   });
 }

@@ -9,6 +9,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "backend_under_test.h"
 #include "compare.h"
@@ -156,6 +158,121 @@ TEST_P(BackendTest, AddCopyAndScaleWorkElementByElement) {
   });
 }
 
+/// Shapes for what goes column by column: none, one, odd ones, and one large enough for threads.
+std::vector<std::pair<Size, Size>> column_shapes() { return {{5, 0}, {1, 1}, {1, 40}, {17, 3}, {300, 250}, {31, 2200}}; }
+
+template <class T>
+std::vector<T> numbers(Dice& dice, Size count) {
+  std::vector<T> values;
+  for (Size i = 0; i < count; ++i) values.push_back(static_cast<T>(dice.normal()));
+  return values;
+}
+
+TEST_P(BackendTest, AddColumnsAndScaleColumnsMultiplyByADiagonalMatrix) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(9);
+    for (const auto& [rows, cols] : column_shapes()) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Padded<T> A(dice.matrix<T>(rows, cols)), B(dice.matrix<T>(rows, cols)), C(rows, cols);
+      const auto factors = numbers<T>(dice, cols);
+      const auto a = to_double<T>(A), b = to_double<T>(B);
+      Matrix<double> sum(rows, cols), scaled(rows, cols);
+      for (Size j = 0; j < cols; ++j) {
+        for (Size i = 0; i < rows; ++i) {
+          scaled(i, j) = a(i, j) * static_cast<double>(factors[static_cast<std::size_t>(j)]);
+          sum(i, j) = 2.5 * scaled(i, j) - 0.75 * b(i, j);
+        }
+      }
+      const double scale = 2.5 * norm(scaled) + 0.75 * norm(b);
+      backend.add_columns(T(2.5), A, factors, T(-0.75), B, C);
+      EXPECT_TRUE(is_near<T>(C, sum, tolerance::elementwise<T>(), scale));
+      backend.copy(A, C);
+      backend.add_columns(T(2.5), C, factors, T(-0.75), B, C);  // C may be A
+      EXPECT_TRUE(is_near<T>(C, sum, tolerance::elementwise<T>(), scale));
+      backend.copy(B, C);
+      backend.add_columns(T(2.5), A, factors, T(-0.75), C, C);  // or B
+      EXPECT_TRUE(is_near<T>(C, sum, tolerance::elementwise<T>(), scale));
+      EXPECT_TRUE(is_identical<double>(to_double<T>(A), a) && is_identical<double>(to_double<T>(B), b));
+      backend.scale_columns(factors, A);
+      EXPECT_TRUE(is_near<T>(A, scaled, tolerance::elementwise<T>()));
+      EXPECT_TRUE(A.rim_is_intact() && B.rim_is_intact() && C.rim_is_intact());
+    }
+  });
+}
+
+TEST_P(BackendTest, AddToRowsAddsTheVectorToEveryColumn) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(10);
+    for (const auto& [rows, cols] : column_shapes()) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Padded<T> A(dice.matrix<T>(rows, cols));
+      const auto b = numbers<T>(dice, rows);
+      auto truth = to_double<T>(A);
+      double squares = 0;
+      for (Size j = 0; j < cols; ++j) {
+        for (Size i = 0; i < rows; ++i) {
+          const auto value = static_cast<double>(b[static_cast<std::size_t>(i)]);
+          squares += truth(i, j) * truth(i, j) + value * value;
+          truth(i, j) += value;
+        }
+      }
+      backend.add_to_rows(b, A);
+      EXPECT_TRUE(is_near<T>(A, truth, tolerance::elementwise<T>(), std::sqrt(squares)));
+      EXPECT_TRUE(A.rim_is_intact());
+    }
+  });
+}
+
+/// A type in which high + low below has no rounding, and how far the exponents of the two may be apart.
+template <class T>
+struct Wider {
+  using Type = double;
+  static constexpr int apart = 28;  // 24 + 28 bits
+};
+template <>
+struct Wider<double> {
+  using Type = long double;
+  static constexpr int apart = 10;  // 53 + 10
+};
+
+TEST_P(BackendTest, CarryMovesWhatIsLargeToTheHighPartAndLosesNothing) {
+  run([]<class T>(Backend<T>& backend) {
+    using Wide = typename Wider<T>::Type;
+    static_assert(std::numeric_limits<Wide>::digits > std::numeric_limits<T>::digits + Wider<T>::apart);
+    Dice dice(11);
+    const Size most = (Size{1} << std::numeric_limits<T>::digits) - 1;
+    const auto number = [&] {  // all bits in use, of either sign, larger or smaller than the next
+      const int exponent = static_cast<int>(dice.between(-Wider<T>::apart, 0)) - 30;
+      return std::ldexp(static_cast<T>(dice.between(-most, most)), exponent);
+    };
+    for (const auto& [rows, cols] : column_shapes()) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Padded<T> S(rows, cols), high(rows, cols), low(rows, cols);
+      Matrix<Wide> sums(rows, cols);
+      for (Size j = 0; j < cols; ++j) {
+        for (Size i = 0; i < rows; ++i) {
+          const Size kind = dice.between(0, 11);
+          const T h = kind == 0 ? T(0) : number(), l = kind == 1 ? T(0) : kind == 2 ? -h : number();
+          high.view()(i, j) = h;
+          low.view()(i, j) = l;
+          sums(i, j) = static_cast<Wide>(h) + static_cast<Wide>(l);
+          S.view()(i, j) = static_cast<T>(sums(i, j));
+        }
+      }
+      const auto before = Matrix<T>::copy_of(S);
+      backend.carry(S, high, low);
+      for (Size j = 0; j < cols; ++j) {
+        for (Size i = 0; i < rows; ++i) {
+          ASSERT_EQ(high.view()(i, j), before(i, j));
+          ASSERT_EQ(static_cast<Wide>(high.view()(i, j)) + static_cast<Wide>(low.view()(i, j)), sums(i, j));
+        }
+      }
+      EXPECT_TRUE(is_identical<T>(S, before));
+      EXPECT_TRUE(S.rim_is_intact() && high.rim_is_intact() && low.rim_is_intact());
+    }
+  });
+}
+
 TEST_P(BackendTest, DotIsTheTraceAccumulatedInDouble) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(7);
@@ -172,6 +289,53 @@ TEST_P(BackendTest, DotIsTheTraceAccumulatedInDouble) {
       const double dot = backend.dot(A, B);
       EXPECT_TRUE(is_near(dot, truth, tolerance::double_sum(rows * cols), scale));
       EXPECT_EQ(backend.dot(A, B), dot) << "not the same sum again";
+    }
+  });
+}
+
+TEST_P(BackendTest, ColumnDotsAreTheDiagonalAccumulatedInDouble) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(12);
+    for (const auto& [rows, cols] : column_shapes()) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Padded<T> A(dice.matrix<T>(rows, cols)), B(dice.matrix<T>(rows, cols));
+      std::vector<double> out(static_cast<std::size_t>(cols), NAN);
+      backend.column_dots(A, B, out);
+      for (Size j = 0; j < cols; ++j) {
+        double truth = 0, scale = 0;
+        for (Size i = 0; i < rows; ++i) {
+          const double term = static_cast<double>(A.view()(i, j)) * static_cast<double>(B.view()(i, j));
+          truth += term;
+          scale += std::abs(term);
+        }
+        ASSERT_TRUE(is_near(out[static_cast<std::size_t>(j)], truth, tolerance::double_sum(rows), scale)) << j;
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, AddRowMomentsAddsSumsAndSquaresAccumulatedInDouble) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(13);
+    for (const auto& [rows, cols] : {std::pair<Size, Size>{5, 0}, {1, 1}, {1, 300}, {33, 7}, {250, 300}, {17, 4000}}) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Padded<T> A(dice.matrix<T>(rows, cols));
+      const auto sums_before = numbers<double>(dice, rows), squares_before = numbers<double>(dice, rows);
+      auto sums = sums_before, squares = squares_before;
+      backend.add_row_moments(A, sums, squares);
+      for (Size i = 0; i < rows; ++i) {
+        const auto k = static_cast<std::size_t>(i);
+        double sum = sums_before[k], square = squares_before[k], sum_scale = std::abs(sum), scale = std::abs(square);
+        for (Size j = 0; j < cols; ++j) {
+          const auto value = static_cast<double>(A.view()(i, j));
+          sum += value;
+          sum_scale += std::abs(value);
+          square += value * value;
+          scale += value * value;
+        }
+        ASSERT_TRUE(is_near(sums[k], sum, tolerance::double_sum(cols), sum_scale)) << "sum of row " << i;
+        ASSERT_TRUE(is_near(squares[k], square, tolerance::double_sum(cols), scale)) << "squares of row " << i;
+      }
     }
   });
 }

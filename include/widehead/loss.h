@@ -205,6 +205,8 @@ using Loss = std::variant<SquaredError, WeightedSquaredError, SphericalSoftmax, 
 
 std::string name_of(const Loss& loss);
 bool uses_sum(const Loss& loss);
+/// a = ∂L/∂q where that is a constant (the squared errors), 1 otherwise: the scale of learning rates.
+double curvature(const Loss& loss);
 /// Whether it is a softmax of sorts, with normalised probabilities.
 bool has_probabilities(const Loss& loss);
 /// log p of an output o beside ‖o‖² = q and Σ o = s. Only for losses that have_probabilities.

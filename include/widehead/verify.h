@@ -15,15 +15,16 @@ struct VerifyOptions {
   HeadOptions head;
   SyntheticOptions data;  ///< outputs and dim are taken from head.layer
   std::int64_t steps = 1000;
-  double lambda = 0.05;  ///< λ₁ = 2η‖H‖₂²: η follows each minibatch's ‖H‖₂
+  double lambda = 0.05;  ///< λ₁ = 2ηa‖H‖₂²: η follows each minibatch (OutputLayer::eta_for)
   int threads = 0;
 };
 
-/// Normwise relative differences (Frobenius) to the dense float64 layer, all at the last step.
+/// Normwise relative differences (Frobenius) to the dense float64 layer, all at the last step both took.
 struct VerifyReport {
   std::int64_t steps = 0;  ///< taken by both
   double rel_W = 0;
   double rel_Q = 0;
+  double rel_w_bar = 0;  ///< of w̄ = Wᵀ1
   double rel_grad = 0;
   double rel_loss = 0;
   std::vector<double> losses;        ///< of the head, one a step
