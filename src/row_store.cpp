@@ -29,6 +29,11 @@ std::size_t bytes_of(Size rows, Size dim, std::size_t element) {
   return n * d * element;
 }
 
+std::size_t physical_memory() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
+}
+
 }  // namespace
 
 MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
@@ -38,7 +43,9 @@ MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
     data_ = nullptr;
     throw std::bad_alloc();
   }
-  madvise(data_, bytes, MADV_NOHUGEPAGE);  // touched here and there: a huge page for each row would fill the memory
+  // Rows are met in no order: huge pages save most of the faults and of the address translation, but each
+  // row may bring in one of its own. So only where all of them would fit easily.
+  madvise(data_, bytes, bytes <= physical_memory() / 4 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {

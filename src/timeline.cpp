@@ -76,9 +76,8 @@ void Timeline<T>::stamp(Index row, Epoch epoch) {
 template <class T>
 void Timeline<T>::catch_up(std::span<const Index> rows, ConstView<T> Z) {
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (stamps()[rows[k]] == now_ + 1) continue;
-    if (!is_zero(rows[k])) ++account_.rows_caught_up;
-    // A row met for the first time is written too, zero as it is: its page then arrives by one fault, not two.
+    if (stamps()[rows[k]] == now_ + 1 || is_zero(rows[k])) continue;
+    ++account_.rows_caught_up;
     store_.scatter(rows.subspan(k, 1), Z.columns(static_cast<Size>(k), 1));
     stamp(rows[k], now_);
   }

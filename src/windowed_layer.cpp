@@ -241,7 +241,7 @@ void WindowedLayer<T>::close_window() {
   this->backend().copy(U_T(), LU);
   const bool regular = this->backend().lu_factorize(LU, pivots_);
   account_.close_flops += 2.0 / 3 * static_cast<double>(d) * static_cast<double>(d) * static_cast<double>(d);
-  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1) {
+  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1 && sees_all_to_deflate()) {
     absorb();
   } else {
     flip();
@@ -279,13 +279,14 @@ void WindowedLayer<T>::absorb() {
   ++account_.absorbs;
 }
 
-/// z ← (I + b aᵀ) z = Rᵀz for the columns of Z.
+/// z ← (I + b aᵀ) z = Rᵀz for the columns of Z. (Projections on r directions are kept as columns of r: GEMM
+/// libraries are ten times slower at r rows.)
 template <class T>
 void WindowedLayer<T>::apply_deflation(MatrixView<T> Z, Size r) {
   auto& backend = this->backend();
-  const auto projections = R_.scratch(r, Z.cols);
-  backend.gemm(Op::transpose, Op::none, T(1), a_.scratch(this->dim(), r), Z, T(0), projections);
-  backend.gemm(Op::none, Op::none, T(1), b_.scratch(this->dim(), r), projections, T(1), Z);
+  const auto projections = projections_.scratch(Z.cols, r);
+  backend.gemm(Op::transpose, Op::none, T(1), Z, a_.scratch(this->dim(), r), T(0), projections);
+  backend.gemm(Op::none, Op::transpose, T(1), b_.scratch(this->dim(), r), projections, T(1), Z);
 }
 
 /// X ← U′⁻ᵀX from the LU factors of Uᵀ. U⁻ᵀ alone would blow up the directions about to be deflated, and
@@ -299,12 +300,12 @@ void WindowedLayer<T>::multiply_by_inverse(MatrixView<T> X, Size r) {
     return;
   }
   const Size d = this->dim();
-  const auto Q_tilde_T = probe_images_.scratch(d, r), QX = deflated_part_.scratch(r, X.cols);
-  backend.gemm(Op::transpose, Op::none, T(1), Q_tilde_T, X, T(0), QX);
-  backend.gemm(Op::none, Op::none, T(-1), Q_tilde_T, QX, T(1), X);
+  const auto Q_tilde_T = probe_images_.scratch(d, r), QX_T = deflated_part_.scratch(X.cols, r);
+  backend.gemm(Op::transpose, Op::none, T(1), X, Q_tilde_T, T(0), QX_T);
+  backend.gemm(Op::none, Op::transpose, T(-1), Q_tilde_T, QX_T, T(1), X);
   backend.lu_solve(Op::none, LU_, pivots_, X);
   apply_deflation(X, r);
-  backend.gemm(Op::none, Op::none, T(1), a_.scratch(d, r), QX, T(1), X);
+  backend.gemm(Op::none, Op::transpose, T(1), a_.scratch(d, r), QX_T, T(1), X);
 }
 
 /// V_i ← V_i U + (Γ_w E)_i for the rows of the window; for all others U becomes a transition.
@@ -354,6 +355,20 @@ double WindowedLayer<T>::smallest_singular_value() {
   return std::sqrt(static_cast<double>(squared_sigma_.back()));
 }
 
+/// Singular values of U that call for deflation, among those the probes see.
+template <class T>
+Size WindowedLayer<T>::count_to_deflate() const {
+  const double limit = windowed_.deflate_below * windowed_.deflate_below;
+  return static_cast<Size>(
+      std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
+}
+
+/// Whether what remains after deflation is well conditioned: with every probe deflated, there may be more.
+template <class T>
+bool WindowedLayer<T>::sees_all_to_deflate() const {
+  return count_to_deflate() < probes_.cols() || probes_.cols() == this->dim();
+}
+
 /// Takes the r directions in which U has shrunk most out of it, W = V U = (V R) U′ unchanged: with U_s
 /// (d x r) an orthonormal basis of them among the left singular vectors, and QR U_sᵀU = B Q̃,
 ///   U′ = U + U_s (Q̃ − U_sᵀU),   R = I + U_s (B − I) U_sᵀ.
@@ -365,9 +380,7 @@ template <class T>
 Size WindowedLayer<T>::deflate() {
   auto& backend = this->backend();
   const Size d = this->dim(), p = probes_.cols();
-  const double limit = windowed_.deflate_below * windowed_.deflate_below;
-  const auto r = static_cast<Size>(
-      std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
+  const Size r = count_to_deflate();
   if (r == 0) return 0;
 
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);

@@ -57,7 +57,8 @@ class Timeline {
 
   /// Z ← the given rows (distinct), expressed now. Changes nothing.
   void gather(std::span<const Index> rows, MatrixView<T> Z);
-  /// Stores Z, made by gather, as these rows at the present epoch; only rows that were behind are written.
+  /// Stores Z, made by gather, as these rows at the present epoch; only rows that were behind are written, and
+  /// of those not the ones that are zero at any epoch.
   void catch_up(std::span<const Index> rows, ConstView<T> Z);
   /// Stores Z as these rows at the present epoch.
   void store(std::span<const Index> rows, ConstView<T> Z);

@@ -25,9 +25,9 @@ namespace widehead {
 
 struct WindowedOptions {
   Size window = 0;             ///< examples after which a window closes; 0 means chosen from d
-  double absorb_limit = 30;    ///< largest condition number of U at which a window is absorbed
+  double absorb_limit = 1000;  ///< largest condition number of U at which a window is absorbed
   double deflate_below = 0.2;  ///< directions in which U is smaller than this are deflated
-  Size probes = 8;             ///< directions examined, and at most deflated, per window
+  Size probes = 4;             ///< directions examined per window; if all call for deflation, it is flipped
   TimelineOptions timeline;
   std::string rows_file;  ///< file that holds V, created sparse; empty for memory
 };
@@ -71,6 +71,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   void flip();
   void start_probes();
   double smallest_singular_value();
+  Size count_to_deflate() const;
+  bool sees_all_to_deflate() const;
   Size deflate();
   /// Flops of a d x d matrix, or its LU factors, against so many columns.
   double square_flops(Size columns) const {
@@ -108,7 +110,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> probes_, probe_images_;    // d x probes
   Matrix<T> ritz_, ritz_vectors_, R_;  // probes x probes
   Matrix<T> a_, b_;                    // d x probes: a deflation z ← (I + b aᵀ) z
-  Matrix<T> deflated_part_;            // probes x columns: Q̃X
+  Matrix<T> projections_;              // columns x probes: aᵀz
+  Matrix<T> deflated_part_;            // columns x probes: Q̃X
   std::vector<T> squared_sigma_;
   // scratch of scores
   Matrix<T> stack_H_;  // (d + n) x m
