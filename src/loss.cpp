@@ -22,15 +22,17 @@ void require(bool holds, std::string_view loss, std::string_view parameter, doub
   }
 }
 
+constexpr double smallest_epsilon = 1e-30;  // its square, times 1e-6, is still a number
+
 void check_parameters(const WeightedSquaredError& loss) {
   require(loss.unobserved >= 0, loss.name, "unobserved (w₀)", loss.unobserved, "finite and not negative");
   require(loss.observed >= 0, loss.name, "observed (w₁)", loss.observed, "finite and not negative");
 }
 void check_parameters(const SphericalSoftmax& loss) {
-  require(loss.epsilon > 0, loss.name, "epsilon", loss.epsilon, "finite and above 0");
+  require(loss.epsilon >= smallest_epsilon, loss.name, "epsilon", loss.epsilon, "finite and at least 1e-30");
 }
 void check_parameters(const SphericalSoftmaxOutside& loss) {
-  require(loss.epsilon > 0, loss.name, "epsilon", loss.epsilon, "finite and above 0");
+  require(loss.epsilon >= smallest_epsilon, loss.name, "epsilon", loss.epsilon, "finite and at least 1e-30");
 }
 void check_parameters(const ZLoss& loss) {
   require(loss.scale > 0, loss.name, "scale (α)", loss.scale, "finite and above 0");

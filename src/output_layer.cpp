@@ -49,6 +49,7 @@ void OutputLayer<T>::check_hidden(ConstView<T> H, const char* what) const {
     throw std::invalid_argument(fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what,
                                             H.rows, H.cols, H.stride, dim()));
   }
+  if (std::isfinite(backend_->rough_squared_norm(H))) return;
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
     const Size i = bad % H.rows, j = bad / H.rows;
     throw std::invalid_argument(

@@ -157,21 +157,24 @@ void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, M
 }
 
 /// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and the appended
-/// rows η‖H‖ at most. The bound follows, and the norms themselves are taken only where the bound does
-/// not settle it. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
+/// rows η‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
+/// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
 /// of a U with condition below absorb_limit.)
 template <class T>
 bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
-  const double norm_H = std::sqrt(backend.dot(H, H)), a = std::max(1.0, static_cast<double>(by.largest_a));
+  const double a = std::max(1.0, static_cast<double>(by.largest_a)), twice_eta = 2 * static_cast<double>(eta);
   const auto P = SH.block(0, 0, this->dim(), SH.cols);
-  const double factor = 2 * static_cast<double>(eta) * norm_H;
-  double growth = factor * (1 + std::sqrt(backend.dot(P, P)) + a * stack_bound_ * norm_H);
+  const auto rough_norm = [&](ConstView<T> A) {  // some 1% above the truth, for what it leaves out
+    return 1.01 * std::sqrt(static_cast<double>(backend.rough_squared_norm(A)));
+  };
+  const double rough_H = rough_norm(H);
+  double growth = twice_eta * rough_H * (1 + rough_norm(P) + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
-    growth = factor * (1 + a * std::sqrt(backend.dot(SH, SH)));
+    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + a * std::sqrt(backend.dot(SH, SH)));
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -212,15 +215,16 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     S_T_ = std::move(larger);
   }
   if (!by.a_is_one) backend.scale_columns(by.a, SH.block(d, 0, d + n, m));
-  const T c = this->shrinkage(eta);
-  if (c != T(1)) {
-    const auto shrink = [&](Size first, T factor) {
+  if (this->options().weight_decay > 0) {  // c − 1 is taken in double: it may be far below ε
+    const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
+    const auto shrink = [&](Size first, double factor_minus_1) {
       const auto low = low_.view().columns(first, d);
-      backend.add(factor - 1, high_.view().columns(first, d), factor, low, low);
+      backend.add(static_cast<T>(factor_minus_1), high_.view().columns(first, d), static_cast<T>(1 + factor_minus_1),
+                  low, low);
     };
-    shrink(0, c * c);
-    shrink(d, c);
-    backend.scale(c, E_T());
+    shrink(0, (c - 1) * (c + 1));
+    shrink(d, c - 1);
+    backend.scale(static_cast<T>(c), E_T());
   }
   backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low_);
   if (n > 0) backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), E_T());

@@ -159,7 +159,9 @@ TEST_P(BackendTest, AddCopyAndScaleWorkElementByElement) {
 }
 
 /// Shapes for what goes column by column: none, one, odd ones, and one large enough for threads.
-std::vector<std::pair<Size, Size>> column_shapes() { return {{5, 0}, {1, 1}, {1, 40}, {17, 3}, {300, 250}, {31, 2200}}; }
+std::vector<std::pair<Size, Size>> column_shapes() {
+  return {{5, 0}, {1, 1}, {1, 40}, {17, 3}, {300, 250}, {31, 2200}};
+}
 
 template <class T>
 std::vector<T> numbers(Dice& dice, Size count) {

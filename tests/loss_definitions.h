@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <ostream>
 #include <span>
 #include <string>
 #include <utility>
@@ -120,6 +121,7 @@ struct LossCase {
   bool y_is_a_value = false;  ///< that the output should take; else a weight, not negative
   bool leaves_zero = true;    ///< W = 0 is a place to start from
 };
+inline void PrintTo(const LossCase& loss, std::ostream* out) { *out << loss.label; }
 
 inline LossCase squared_case() {
   return {.label = "squared",
@@ -152,9 +154,9 @@ inline LossCase spherical_outside_case(double epsilon) {
 inline LossCase taylor_case() {
   const auto n = [](double o) { return 1 + o + o * o / 2; };
   const auto slope = [](double o) { return 1 + o; };
-  return {.label = "taylor",
-          .loss = TaylorSoftmax{},
-          .define = [=](auto o, auto t) { return define_softmax(n, slope, o, t); }};
+  return {.label = "taylor", .loss = TaylorSoftmax{}, .define = [=](auto o, auto t) {
+            return define_softmax(n, slope, o, t);
+          }};
 }
 inline LossCase z_case(double scale, double shift) {
   return {.label = "z " + std::to_string(scale) + ", " + std::to_string(shift),
@@ -162,14 +164,12 @@ inline LossCase z_case(double scale, double shift) {
           .define = [=](auto o, auto t) { return define_z(scale, shift, o, t); },
           .leaves_zero = false};
 }
-inline LossCase own_case() {
-  return {.label = "own", .loss = own_loss(), .define = define_own};
-}
+inline LossCase own_case() { return {.label = "own", .loss = own_loss(), .define = define_own}; }
 
 /// Every loss with its default parameters. The definitions repeat the defaults: they are documented.
 inline std::vector<LossCase> default_losses() {
-  return {squared_case(),           weighted_case(0.05, 1), spherical_case(0.1), spherical_outside_case(0.01),
-          taylor_case(),            z_case(0.05, 40)};
+  return {squared_case(), weighted_case(0.05, 1), spherical_case(0.1), spherical_outside_case(0.01),
+          taylor_case(),  z_case(0.05, 40)};
 }
 /// Those that have parameters, with others.
 inline std::vector<LossCase> other_losses() {

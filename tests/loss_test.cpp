@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -47,11 +48,14 @@ struct Point {
 
   Point(Dice& dice, const LossCase& loss, Size outputs, Size K, double mean, double spread)
       : D(static_cast<double>(outputs)) {
-    for (Size i = 0; i < outputs; ++i) {
-      double value = NAN;
-      do value = mean + spread * dice.normal();
-      while (std::abs(value - loss.pole) < 0.05);  // the pole has its own tests; NaN is no pole
-      all.push_back(value);
+    do {
+      all.clear();
+      while (static_cast<Size>(all.size()) < outputs) {
+        const double value = mean + spread * dice.normal();
+        if (!(std::abs(value - loss.pole) < 0.05)) all.push_back(value);  // the pole has its own tests; NaN is no pole
+      }
+    } while (moments(all).second < spread / 3);  // as a few may happen to be alike
+    for (const double value : all) {
       q += value * value;
       s += value;
       size += std::abs(value);
@@ -78,8 +82,7 @@ class LossTest : public testing::TestWithParam<LossCase> {
         for (const Size K : {0, 1, 3}) {
           for (const double mean : {0.0, 0.7, -0.4}) {
             for (const double spread : {0.1, 1.0, 3.0}) {
-              SCOPED_TRACE(
-                  fmt::format("seed {}, D = {}, K = {}, mean {}, spread {}", seed, outputs, K, mean, spread));
+              SCOPED_TRACE(fmt::format("seed {}, D = {}, K = {}, mean {}, spread {}", seed, outputs, K, mean, spread));
               check(Point(dice, GetParam(), outputs, K, mean, spread));
               if (HasFailure()) return;
             }
@@ -104,18 +107,20 @@ std::vector<LossCase> all_losses() {
   losses.push_back(own_case());
   return losses;
 }
-INSTANTIATE_TEST_SUITE_P(All, LossTest, testing::ValuesIn(all_losses()), [](const auto& info) {
+std::string loss_case_name(const testing::TestParamInfo<LossCase>& info) {
   auto name = info.param.label;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
   return name;
-});
+}
+INSTANTIATE_TEST_SUITE_P(All, LossTest, testing::ValuesIn(all_losses()), loss_case_name);
 
 TEST_P(LossTest, LIsTheDefinitionFromAllOutputs) {
   for_each_point([&](const Point& point) {
     const auto answer = ask(GetParam().loss, point.q, point.s, point.D, point.o, point.y);
     const double truth = GetParam().define(point.all, point.targets).loss;
-    // The sums q and s have their roundings, of D terms; a mean of 0.7 and a spread of 0.1 lose another (μ/σ)² = 49 of them.
+    // The sums q and s have their roundings, of D terms; a mean of 0.7 and a spread of 0.1 lose another (μ/σ)² = 49 of
+    // them.
     const double limit = 50 * tolerance::double_sum(static_cast<Size>(point.D));
     EXPECT_TRUE(is_near(answer.value.L, truth, limit, magnitude(point)));
   });
@@ -155,25 +160,31 @@ TEST_P(LossTest, DerivativesAreTheSlopesOfLInEachArgument) {
   for_each_point([&](const Point& point) {
     const Loss& loss = GetParam().loss;
     const auto [value, g] = ask(loss, point.q, point.s, point.D, point.o, point.y);
-    const double sigma = moments(point.all).second;
-    const double rounding = 8 * tolerance::epsilon<double> * magnitude(point);
+    double rounding = 8 * tolerance::epsilon<double> * magnitude(point);
+    double q_step = 1e-4 * point.q, s_step = 1e-4 * point.size;
+    if (std::holds_alternative<ZLoss>(loss)) {  // σ² = q/D − μ², which must stay positive and enlarges roundings
+      const auto [mean, sigma] = moments(point.all);
+      q_step = 1e-4 * point.D * sigma * sigma;
+      s_step = q_step / (sigma + std::abs(mean));
+      rounding *= 1 + mean * mean / (sigma * sigma);
+    }
     const auto expect_slope = [&](const char* what, double derivative, const Slope& slope, double scale) {
       EXPECT_NEAR(derivative, slope.value, slope.error) << what;
-      EXPECT_LE(slope.error, 1e-4 * (std::abs(derivative) + scale)) << what << ": the test has no power";
+      EXPECT_LE(slope.error, 1e-3 * (std::abs(derivative) + scale)) << what << ": the test has no power";
     };
     double sum_y = 0;  // how large the derivatives can be expected, at least in sum
     for (const double y : point.y) sum_y += std::abs(y);
     const double weight = sum_y + 1;
     expect_slope("a", value.a,
                  slope_of([&](double h) { return ask(loss, point.q + h, point.s, point.D, point.o, point.y).value.L; },
-                          1e-4 * point.D * sigma * sigma, rounding),
+                          q_step, rounding),
                  weight / point.q);
     if (uses_sum(loss)) {
-      const double spread = sigma * sigma / (sigma + std::abs(point.s) / point.D);  // δ(σ²) = 2μδμ
-      expect_slope("b", value.b,
-                   slope_of([&](double h) { return ask(loss, point.q, point.s + h, point.D, point.o, point.y).value.L; },
-                            1e-4 * point.D * spread, rounding),
-                   weight / point.size);
+      expect_slope(
+          "b", value.b,
+          slope_of([&](double h) { return ask(loss, point.q, point.s + h, point.D, point.o, point.y).value.L; }, s_step,
+                   rounding),
+          weight / point.size);
     } else {
       EXPECT_EQ(value.b, 0);
       EXPECT_EQ(ask(loss, point.q, NAN, point.D, point.o, point.y).value.L, value.L) << "it looks at s";
@@ -293,7 +304,7 @@ TEST(SphericalSoftmaxTest, LogProbabilityIsNoNaNWhereZIsAtItsFloor) {
     for (const double o : {-0.5, -0.4999}) {
       const double log_p = log_probability(loss, 10 * (1 + miss), -20, 40, o);
       EXPECT_FALSE(std::isnan(log_p)) << "q = 10 (1 + " << miss << "), o = " << o;
-      EXPECT_LE(log_p, 25) << "q = 10 (1 + " << miss << "), o = " << o;
+      EXPECT_LE(log_p, 0) << "q = 10 (1 + " << miss << "), o = " << o;
     }
   }
 }
@@ -340,7 +351,8 @@ TEST(ZLossTest, OfOutputsThatAreAllAlikeTakesSigmaMin) {
 TEST(ZLossTest, SigmaPassesContinuouslyIntoSigmaMin) {
   const ZLoss loss{.scale = 0.5, .shift = 3, .sigma_min = 0.25};
   const double D = 40, limit = D * (0.0625 + 0.01);  // q at which σ = σ_min, μ being 0.1
-  const auto below = ask(loss, limit * (1 - 1e-9), 4, D, {0.6}, {2}), above = ask(loss, limit * (1 + 1e-9), 4, D, {0.6}, {2});
+  const auto below = ask(loss, limit * (1 - 1e-9), 4, D, {0.6}, {2}),
+             above = ask(loss, limit * (1 + 1e-9), 4, D, {0.6}, {2});
   EXPECT_NEAR(below.value.L, above.value.L, 1e-7);
   EXPECT_NEAR(below.g[0], above.g[0], 1e-7);
   EXPECT_EQ(below.value.a, 0);
@@ -362,7 +374,7 @@ TEST(ZLossTest, SoftplusOverflowsOnNeitherSide) {
   }
 }
 
-TEST(LossTest, StaysFiniteForManyOutputsAndLargeConstants) {
+TEST(Losses, StaysFiniteForManyOutputsAndLargeConstants) {
   const double D = 2e9;
   for (const double epsilon : {1e-6, 1.0, 1e6, 1e100}) {
     EXPECT_TRUE(is_finite(ask(SphericalSoftmax{epsilon}, 3, -2, D, {0.5, -1}, {1, 2}))) << epsilon;
@@ -376,7 +388,7 @@ TEST(LossTest, StaysFiniteForManyOutputsAndLargeConstants) {
 
 // ── names and parameters ────────────────────────────────────────────────────────────────────────
 
-TEST(LossTest, NamesMakeTheLossesTheyName) {
+TEST(Losses, NamesMakeTheLossesTheyName) {
   const std::vector<std::string_view> expected{"squared", "weighted", "spherical", "spherical-outside", "taylor", "z"};
   EXPECT_EQ(std::vector<std::string_view>(loss_names().begin(), loss_names().end()), expected);
   for (const auto name : loss_names()) {
@@ -397,14 +409,23 @@ TEST(LossTest, NamesMakeTheLossesTheyName) {
   EXPECT_EQ(std::get<ZLoss>(make_loss("z")).sigma_min, 1e-6);
 }
 
-TEST(LossTest, RefusesAnUnknownNameWithTheListOfTheKnown) {
+TEST(Losses, CurvatureIsAWhereThatIsAConstantAndElseOne) {
+  EXPECT_EQ(curvature(SquaredError{}), 1);
+  EXPECT_EQ(curvature(WeightedSquaredError{.unobserved = 0.25}), 0.25);
+  EXPECT_EQ(curvature(WeightedSquaredError{.unobserved = 0}), 1) << "a rate must not be divided by 0";
+  for (const auto* name : {"spherical", "spherical-outside", "taylor", "z"}) EXPECT_EQ(curvature(make_loss(name)), 1);
+  EXPECT_EQ(curvature(own_loss()), 1);
+}
+
+TEST(Losses, RefusesAnUnknownNameWithTheListOfTheKnown) {
   for (const auto name : {"softmax", "", "Squared", "custom", "squared "}) {
     expect_throw<std::invalid_argument>(
-        [&] { make_loss(name); }, {fmt::format("'{}'", name), "squared, weighted, spherical, spherical-outside, taylor, z"});
+        [&] { make_loss(name); },
+        {fmt::format("'{}'", name), "squared, weighted, spherical, spherical-outside, taylor, z"});
   }
 }
 
-TEST(LossTest, ACustomLossHasTheNameAndTheUsesOfItsUser) {
+TEST(Losses, ACustomLossHasTheNameAndTheUsesOfItsUser) {
   Loss loss = own_loss();
   EXPECT_EQ(name_of(loss), "own");
   EXPECT_TRUE(uses_sum(loss));
@@ -413,10 +434,11 @@ TEST(LossTest, ACustomLossHasTheNameAndTheUsesOfItsUser) {
   std::get<CustomLoss>(loss).uses_sum = false;
   EXPECT_FALSE(uses_sum(loss));
   expect_throw<std::invalid_argument>([] { check(CustomLoss{}); }, {"custom", "no function"});
-  expect_throw<std::invalid_argument>([] { check(CustomLoss{.name = "mine"}); }, {"mine", "no function"});
+  expect_throw<std::invalid_argument>([] { check(CustomLoss{.function = nullptr, .name = "mine"}); },
+                                      {"mine", "no function"});
 }
 
-TEST(LossTest, RefusesParametersThatMakeNoSenseByName) {
+TEST(Losses, RefusesParametersThatMakeNoSenseByName) {
   const auto refuse = [](const Loss& loss, const std::string& parameter) {
     expect_throw<std::invalid_argument>([&] { check(loss); }, {name_of(loss), parameter});
   };

@@ -128,7 +128,7 @@ TEST(Verify, RefusesWhatItsPartsRefuse) {
   expect_throw<std::invalid_argument>([&] { verify<float>(bad); }, {"batch (m) = 0"});
   bad = options;
   bad.lambda = -1;
-  expect_throw<std::invalid_argument>([&] { verify<float>(bad); }, {"eta = -"});
+  expect_throw<std::invalid_argument>([&] { verify<float>(bad); }, {"lambda = -1"});
 }
 
 }  // namespace

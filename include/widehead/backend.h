@@ -57,13 +57,15 @@ class Backend {
   /// With S = high + low, rounded: low ← (high + low) − S, exactly; high ← S.
   virtual void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) = 0;
 
-  // ── reductions, accumulated in double ─────────────────────────────────────────────────────────
+  // ── reductions, accumulated in double unless they say otherwise ───────────────────────────────
   /// Σ A∘B = tr(AᵀB).
   virtual double dot(ConstView<T> A, ConstView<T> B) = 0;
   /// out = diag(AᵀB).
   virtual void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) = 0;
   /// sums ← sums + A1, squares ← squares + diag(AAᵀ).
   virtual void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) = 0;
+  /// ‖A‖_F² in T's own precision, fast: not finite where A is not, or where it overflows.
+  virtual T rough_squared_norm(ConstView<T> A) = 0;
   /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
   virtual Size find_non_finite(ConstView<T> A) = 0;
 

@@ -82,11 +82,10 @@ struct WeightedSquaredError {
 struct SphericalSoftmax {
   static constexpr std::string_view name = "spherical";
   static constexpr bool uses_sum = true;
-  double epsilon = 0.1;  ///< ε > 0
+  double epsilon = 0.1;  ///< ε ≥ 1e-30
 
   WIDEHEAD_HOST_DEVICE LossValue operator()(const LossInput& x, std::span<double> g) const {
-    const double delta = epsilon / 1000, floor = x.outputs * delta * delta, sum = partition(x.q, x.s, x.outputs);
-    const double Z = sum > floor ? sum : floor;
+    const double delta = epsilon / 1000, Z = partition(x.q, x.s, x.outputs);
     LossValue value{0, 0, 0};
     double total = 0;
     for (std::size_t k = 0; k < x.o.size(); ++k) {
@@ -97,7 +96,7 @@ struct SphericalSoftmax {
       g[k] = -2 * x.y[k] * (at_pole ? r / (delta * delta) : 1 / r);
       total += x.y[k];
     }
-    if (sum > floor) {
+    if (Z > floor(x.outputs)) {
       value.a = total / Z;
       value.b = 2 * epsilon * total / Z;
     }
@@ -108,8 +107,10 @@ struct SphericalSoftmax {
   }
 
  private:
+  WIDEHEAD_HOST_DEVICE double floor(double outputs) const { return outputs * epsilon * epsilon * 1e-6; }  // Dδ²
   WIDEHEAD_HOST_DEVICE double partition(double q, double s, double outputs) const {
-    return q + 2 * epsilon * s + outputs * epsilon * epsilon;
+    const double Z = q + 2 * epsilon * s + outputs * epsilon * epsilon;
+    return Z > floor(outputs) ? Z : floor(outputs);
   }
 };
 
@@ -119,7 +120,7 @@ struct SphericalSoftmax {
 struct SphericalSoftmaxOutside {
   static constexpr std::string_view name = "spherical-outside";
   static constexpr bool uses_sum = false;
-  double epsilon = 0.01;  ///< ε > 0
+  double epsilon = 0.01;  ///< ε ≥ 1e-30
 
   WIDEHEAD_HOST_DEVICE LossValue operator()(const LossInput& x, std::span<double> g) const {
     const double Z = x.q + x.outputs * epsilon;

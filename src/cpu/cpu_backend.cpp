@@ -132,7 +132,8 @@ void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T>
   const Size depth = op_a == Op::none ? A.cols : A.rows;
   const GemmShape shape{op_a, op_b, C.rows, C.cols, depth};
   const int team = shape.flops() < min_parallel_flops ? 1 : threads_;
-  if (C.rows >= C.cols) {
+  // By columns, which leaves the vendor's tall register tiles whole, unless C is much taller than wide.
+  if (C.rows >= 4 * C.cols) {
     for_each_stripe(team, C.rows, stripe_granule, [&](Size first, Size count) {
       const auto A_stripe = op_a == Op::none ? A.block(first, 0, count, depth) : A.block(0, first, depth, count);
       blas::gemm<T>(op_a, op_b, alpha, A_stripe, B, beta, C.block(first, 0, count, C.cols));
@@ -299,6 +300,19 @@ void CpuBackend<T>::add_row_moments(ConstView<T> A, std::span<double> sums, std:
       }
     }
   });
+}
+
+template <class T>
+T CpuBackend<T>::rough_squared_norm(ConstView<T> A) {
+  T total = 0;
+  for (Size j = 0; j < A.cols; ++j) {
+    const T* a = A.column(j);
+    T sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Size i = 0; i < A.rows; ++i) sum += a[i] * a[i];
+    total += sum;
+  }
+  return total;
 }
 
 template <class T>

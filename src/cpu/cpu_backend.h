@@ -31,6 +31,7 @@ class CpuBackend final : public Backend<T> {
   double dot(ConstView<T> A, ConstView<T> B) override;
   void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) override;
   void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) override;
+  T rough_squared_norm(ConstView<T> A) override;
   Size find_non_finite(ConstView<T> A) override;
 
   T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
