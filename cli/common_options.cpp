@@ -111,7 +111,7 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
   add("--deflate-below", options.deflate_below, "directions in which U is smaller are deflated; 0 for none")
       ->check(CLI::Range(0.0, 1.0));
   add("--probes", options.probes, "directions examined when a window closes")->check(CLI::PositiveNumber);
-  add("--panel-rank", options.timeline.panel_rank, "low-rank transitions kept apart; 0 means d/4")
+  add("--panel-rank", options.timeline.panel_rank, "rank of all deflations between two flips; 0 means d/4")
       ->check(CLI::NonNegativeNumber);
   add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));
   add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory");

@@ -100,8 +100,15 @@ void Timeline<T>::multiply(ConstView<T> F, MatrixView<T> Z) {
   account_.products += GemmShape{Op::none, Op::none, Z.rows, Z.cols, Z.rows}.flops();
 }
 
+/// Takes columns that are expressed inside a block, after its start, to its end.
+template <class T>
+void Timeline<T>::leave(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z) {
+  apply(block.panel, epochs, Z);
+  multiply(block.F_last, Z);
+}
+
 /// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each
-/// block takes those that are older than it, and by its panel those that begin inside it, to its end.
+/// block takes those that are older than it, and those that begin inside it, to its end.
 template <class T>
 void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
   const auto count_before = [&](Size from, Epoch end) {
@@ -115,7 +122,7 @@ void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
     active = count_before(active, block.start() + 1);
     if (active > 0) multiply(block.F, Z.columns(0, active));
     const Size inside = count_before(active, end) - active;
-    if (inside > 0) apply(block.panel, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, inside));
+    if (inside > 0) leave(block, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, inside));
     active += inside;
   }
   apply(panel_, epochs, Z);
@@ -166,11 +173,6 @@ void Timeline<T>::store_ahead(std::span<const Index> rows, ConstView<T> Z) {
 }
 
 template <class T>
-void Timeline<T>::make_room(Size r) {
-  if (panel_.rank + r > options_.panel_rank) close_panel(nullptr);
-}
-
-template <class T>
 void Timeline<T>::advance(ConstView<T> a, ConstView<T> b) {
   const Size r = a.cols, rank = panel_.rank;
   if (rank > 0) {  // the panel's β are carried forward: B ← (I + b aᵀ) B
@@ -188,11 +190,6 @@ void Timeline<T>::advance(ConstView<T> a, ConstView<T> b) {
   account_.low_rank += r;
 }
 
-template <class T>
-void Timeline<T>::advance_dense(ConstView<T> F) {
-  close_panel(&F);
-}
-
 /// G ← F G.
 template <class T>
 void Timeline<T>::append_product(ConstView<T> F, MatrixView<T> G) {
@@ -202,42 +199,25 @@ void Timeline<T>::append_product(ConstView<T> F, MatrixView<T> G) {
   account_.products += GemmShape{Op::none, Op::none, G.rows, G.cols, G.rows}.flops();
 }
 
-/// The open panel, followed by F where given, becomes a block, and a new panel opens at its end.
+/// The open panel, followed by F, becomes a block, and a new panel opens at its end.
 template <class T>
-void Timeline<T>::close_panel(const MatrixView<const T>* F) {
-  if (F == nullptr && panel_.rank == 0) return;
-  const Size rank = panel_.rank;
+void Timeline<T>::advance_dense(ConstView<T> F) {
   Block block = take_block();
-  set_identity<T>(block.F);
-  if (rank > 0) {  // I + B Aᵀ
+  backend_.copy(F, block.F_last);
+  if (const Size rank = panel_.rank; rank > 0) {  // F (I + B Aᵀ)
+    set_identity<T>(block.F);
     backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank),
                   T(1), block.F);
     account_.products += GemmShape{Op::none, Op::transpose, store_.dim(), store_.dim(), rank}.flops();
+    append_product(F, block.F);
+  } else {
+    backend_.copy(F, block.F);
   }
   std::swap(block.panel, panel_);
-  const Epoch before = now_;
-  if (F != nullptr) {
-    if (rank > 0) {
-      append_product(*F, block.F);
-    } else {
-      backend_.copy(*F, block.F);
-    }
-    ++now_;
-  }
+  ++now_;
   panel_.start = now_;
-  // Rows already expressed where the new panel starts are its first; after a flip the others inside
-  // the old one move there now, as its panel does not lead past F.
-  for (const Index row : block.panel.inner_rows) {
+  for (const Index row : block.panel.inner_rows) {  // rows stored ahead are the new panel's first
     if (epoch_of(row) == now_) panel_.start_rows.push_back(row);
-  }
-  if (F != nullptr) {
-    move_rows(block.panel.inner_rows, block.start() + 1, before + 1,
-              [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
-                apply(block.panel, epochs, Z);
-                multiply(*F, Z);
-              });
-    block.panel.inner_rows.clear();
-    block.panel.rank = 0;
   }
   blocks_.push_back(std::move(block));
   ++account_.blocks;
@@ -257,7 +237,7 @@ void Timeline<T>::merge_blocks() {
       Block& block = blocks_[i];
       const bool newest = end == panel_.start;
       move_rows(block.panel.inner_rows, block.start() + 1, end, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
-        apply(block.panel, epochs, Z);
+        leave(block, epochs, Z);
         if (!newest) multiply(merged.F, Z);
       });
       if (!newest) append_product(merged.F, block.F);
@@ -285,7 +265,7 @@ template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
   if (spare_blocks_.empty()) {
     const Size d = store_.dim(), rank = options_.panel_rank;
-    return {0, Matrix<T>(d, d), {0, 0, Matrix<T>(d, rank), Matrix<T>(d, rank), {0}, {}, {}}};
+    return {0, Matrix<T>(d, d), Matrix<T>(d, d), {0, 0, Matrix<T>(d, rank), Matrix<T>(d, rank), {0}, {}, {}}};
   }
   Block block = std::move(spare_blocks_.back());
   spare_blocks_.pop_back();
@@ -306,7 +286,7 @@ std::size_t Timeline<T>::bytes() const {
   std::size_t bytes = stamps_.size() + bytes_of(panel_);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
     for (const auto& block : *blocks) {
-      bytes += static_cast<std::size_t>(block.F.size()) * sizeof(T) + bytes_of(block.panel);
+      bytes += static_cast<std::size_t>(block.F.size() + block.F_last.size()) * sizeof(T) + bytes_of(block.panel);
     }
   }
   return bytes;

@@ -245,7 +245,8 @@ void WindowedLayer<T>::close_window() {
   this->backend().copy(U_T(), LU);
   const bool regular = this->backend().lu_factorize(LU, pivots_);
   account_.close_flops += 2.0 / 3 * static_cast<double>(d) * static_cast<double>(d) * static_cast<double>(d);
-  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1 && sees_all_to_deflate()) {
+  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1 && sees_all_to_deflate() &&
+      timeline_.has_room(count_to_deflate())) {
     absorb();
   } else {
     flip();
@@ -264,7 +265,6 @@ void WindowedLayer<T>::absorb() {
   account_.close_flops += square_flops(by_output ? static_cast<Size>(window_.rows().size()) : window_.columns());
   const Size r = deflate();
   if (!by_output) multiply_by_inverse(E_T(), r);
-  if (r > 0) timeline_.make_room(r);
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
     const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
     timeline_.gather(rows, Z);

@@ -10,15 +10,15 @@
 /// Recent low-rank transitions form the **panel** A = [a₁ … a_ρ], B = [β₁ … β_ρ] with every βᵢ carried
 /// forward by the later transitions, so that from whichever epoch inside it a row comes,
 ///   z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z),
-/// two products for all rows at once. A panel that is full, or ended by a flip, becomes one dense
-/// **block** (and is kept beside it for the rows inside); `radix` blocks of one level become one of the
-/// next, as in a log-structured merge tree, and then the rows inside and between them move forward.
+/// two products for all rows at once. A flip ends the panel and becomes, with it, a dense **block**; the
+/// owner flips when the panel is full. `radix` blocks of one level become one of the next, as in a
+/// log-structured merge tree, and then the rows inside and between them move forward.
 /// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
 /// no merge is O(D).
 ///
 /// Memory: 4 bytes per output for epochs and 4 per touched output in the lists of rows at each
-/// boundary, resident where touched; (radix − 1) log_radix(blocks) + 2 dense blocks of d x d, up to
-/// radix of them with a panel of 2 d x rank.
+/// boundary, resident where touched; (radix − 1) log_radix(flips) + 2 blocks of d x d, up to radix of them
+/// with their last F (d x d) and panel (2 d x rank).
 
 #include <cstdint>
 #include <memory>
@@ -31,8 +31,8 @@
 namespace widehead {
 
 struct TimelineOptions {
-  Size panel_rank = 0;  ///< low-rank transitions kept before they become a dense block; 0 means d/4 (8 at least)
-  int radix = 4;        ///< blocks of a level that merge into one of the next
+  Size panel_rank = 0;  ///< rank of the low-rank transitions between two flips; 0 means d/4 (8 at least)
+  int radix = 8;        ///< blocks of a level that merge into one of the next
 };
 
 template <class T>
@@ -45,7 +45,7 @@ class Timeline {
     std::int64_t blocks = 0;    ///< dense blocks made
     std::int64_t merges = 0;
     std::int64_t rows_caught_up = 0;
-    std::int64_t rows_moved = 0;  ///< by closing panels and by merges
+    std::int64_t rows_moved = 0;  ///< by merges
     double products = 0;          ///< flops of all of the above
   };
 
@@ -63,14 +63,13 @@ class Timeline {
   /// Stores Z as these rows at the present epoch.
   void store(std::span<const Index> rows, ConstView<T> Z);
 
-  /// Before a new epoch begins: stores Z as these rows at that epoch. A low-rank epoch must have been
-  /// announced by make_room.
+  /// Before a new epoch begins: stores Z as these rows at that epoch.
   void store_ahead(std::span<const Index> rows, ConstView<T> Z);
-  /// Makes room in the panel for a transition of rank r.
-  void make_room(Size r);
-  /// A new epoch, one z ← (I + b aᵀ) z away. a, b: d x r.
+  /// Whether the panel has room for a transition of rank r. If not, flip.
+  bool has_room(Size r) const { return panel_.rank + r <= options_.panel_rank; }
+  /// A new epoch, one z ← (I + b aᵀ) z away. a, b: d x r, for which there is room.
   void advance(ConstView<T> a, ConstView<T> b);
-  /// A new epoch, one z ← F z away.
+  /// A new epoch, one z ← F z away, and an empty panel.
   void advance_dense(ConstView<T> F);
 
   const Account& account() const { return account_; }
@@ -89,11 +88,12 @@ class Timeline {
     std::vector<Index> start_rows;    // listed when they were expressed at `start`
     std::vector<Index> inner_rows;    // listed when they were first expressed at a later epoch of the panel
   };
-  /// A dense transition from the panel's start to the start of the next block, or of the open panel.
+  /// The transition from its panel's start to the start of the next block, or of the open panel.
   struct Block {
     int level = 0;
-    Matrix<T> F;  // d x d
-    Panel panel;  // its rank is 0, and nothing is inside, where rows have moved
+    Matrix<T> F;       // d x d
+    Matrix<T> F_last;  // d x d: from the panel's end; for the rows inside
+    Panel panel;       // of level 0 only: later nothing is inside
     Epoch start() const { return panel.start; }
   };
   static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
@@ -107,7 +107,7 @@ class Timeline {
   void apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z);
   void multiply(ConstView<T> F, MatrixView<T> Z);
   void append_product(ConstView<T> F, MatrixView<T> G);
-  void close_panel(const MatrixView<const T>* F);
+  void leave(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z);
   void merge_blocks();
   template <class Express>
   void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
