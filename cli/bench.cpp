@@ -252,8 +252,7 @@ template <class T>
 void bench_upkeep(const Settings& settings, const Shape& shape, const std::shared_ptr<Backend<T>>& backend,
                   std::optional<double> dense_ms, Printer& printer) {
   for (const double lambda : settings.upkeep_lambdas) {
-    const auto options =
-        head_options(settings, shape, "factored", SquaredError{}, settings.factored.stabilizer.kind);
+    const auto options = head_options(settings, shape, "factored", SquaredError{}, settings.factored.stabilizer.kind);
     const auto layer = make_head<T>(options, backend);
     Feed<T> feed(data_of(settings, shape), SquaredError{}, lambda);
     Matrix<T> grad_H(shape.dim, shape.batch);
@@ -422,7 +421,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_list(*command, "--dim", settings->dims, "d, a list", CLI::Range(1, 65536));
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, a list", CLI::Range(0, 1 << 20));
-  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, else 1), a list", CLI::PositiveNumber);
+  add_list(*command, "--lambda", settings->lambdas,
+           "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, else 1), a list", CLI::PositiveNumber);
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -58,7 +58,7 @@ void add_losses(CLI::App& command, std::vector<Loss>& losses) {
   command.parse_complete_callback([given, &losses] {
     losses.clear();
     for (const auto& name : given->names) losses.push_back(make_loss(name));
-    const auto set = [&]<class L>(double L::* parameter, const std::optional<double>& value) {
+    const auto set = [&]<class L>(double L::*parameter, const std::optional<double>& value) {
       bool found = false;
       for (auto& loss : losses) {
         if (auto* with_parameter = std::get_if<L>(&loss); with_parameter != nullptr && value) {

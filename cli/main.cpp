@@ -19,7 +19,7 @@ namespace {
 void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("GOMP_SPINCOUNT", "3000", 1);  // some 10 µs, enough between the products of a step
-  execv("/proc/self/exe", argv);  // comes back only where it cannot; then things are as they were
+  execv("/proc/self/exe", argv);        // comes back only where it cannot; then things are as they were
 }
 
 /// An unknown subcommand is named in the error; the parser alone would say that one is missing.

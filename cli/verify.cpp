@@ -64,9 +64,10 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
 void print_text(const Settings& settings, const VerifyReport& report) {
   const auto& options = settings.verify;
   fmt::print("{} ({}) beside dense (f64): {}, D = {}, d = {}, m = {}, K = {}, {}, {}, λ₁ = {}, {} steps\n",
-             options.head.head, name_of(settings.precision), name_of(options.head.layer.loss), options.head.layer.outputs, options.head.layer.dim, options.data.batch,
-             options.data.nonzeros, name_of(options.data.activation, activation_names()),
-             name_of(options.head.layer.initial, initial_names()), options.lambda, report.steps);
+             options.head.head, name_of(settings.precision), name_of(options.head.layer.loss),
+             options.head.layer.outputs, options.head.layer.dim, options.data.batch, options.data.nonzeros,
+             name_of(options.data.activation, activation_names()), name_of(options.head.layer.initial, initial_names()),
+             options.lambda, report.steps);
   fmt::print("  relative difference   W {:.2e}   Q {:.2e}   w̄ {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W,
              report.rel_Q, report.rel_w_bar, report.rel_grad, report.rel_loss);
   if (report.steps > 0) {
@@ -150,7 +151,8 @@ void add_verify(CLI::App& app, Action& action) {
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, targets per example, a list", CLI::Range(0, 1 << 20));
   command->add_option("--steps", options.steps, "steps to run")->check(CLI::PositiveNumber)->capture_default_str();
-  add_list(*command, "--lambda", settings->lambdas, "λ₁ = 2ηa‖H‖₂² sets the learning rate η of each step (a = w₀ for weighted, else 1); a list",
+  add_list(*command, "--lambda", settings->lambdas,
+           "λ₁ = 2ηa‖H‖₂² sets the learning rate η of each step (a = w₀ for weighted, else 1); a list",
            CLI::NonNegativeNumber);
   add_choices(*command, "--activation", settings->activations, activation_names(),
               "what the hidden vectors come out of; a list");

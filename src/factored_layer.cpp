@@ -116,8 +116,7 @@ bool FactoredLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   const double factor = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(TH, TH));
   double sum_Gamma = 0;
   for (Size e = 0; e < by.Gamma.nonzeros(); ++e) sum_Gamma += std::abs(static_cast<double>(by.Gamma.entry(e).value));
-  const double stack_growth =
-      factor * std::sqrt(backend.dot(H, H)) * std::max(1.0, static_cast<double>(by.largest_a));
+  const double stack_growth = factor * std::sqrt(backend.dot(H, H)) * std::max(1.0, static_cast<double>(by.largest_a));
   const double V_growth = factor * sum_Gamma;
   const auto stack_after = [&] { return (stack_bound_ + stack_growth) / static_cast<double>(c); };
   if (!(stack_after() < limit)) stack_bound_ = std::sqrt(backend.dot(S, S));

@@ -12,7 +12,9 @@ namespace widehead {
 namespace {
 
 template <class L>
-concept SoftmaxLike = requires(const L& loss) { loss.log_probability(1.0, 1.0, 1.0, 1.0); };
+concept SoftmaxLike = requires(const L& loss) {
+  loss.log_probability(1.0, 1.0, 1.0, 1.0);
+};
 
 constexpr std::size_t built_in = std::variant_size_v<Loss> - 1;  // CustomLoss is the last
 
@@ -83,7 +85,8 @@ void check(const Loss& loss) {
 std::span<const std::string_view> loss_names() {
   static constexpr auto names = []<std::size_t... I>(std::index_sequence<I...>) {
     return std::array<std::string_view, built_in>{std::variant_alternative_t<I, Loss>::name...};
-  }(std::make_index_sequence<built_in>());
+  }
+  (std::make_index_sequence<built_in>());
   return names;
 }
 
@@ -91,9 +94,11 @@ Loss make_loss(std::string_view name) {
   Loss loss;
   const bool found = [&]<std::size_t... I>(std::index_sequence<I...>) {
     return ((name == std::variant_alternative_t<I, Loss>::name && (loss.emplace<I>(), true)) || ...);
-  }(std::make_index_sequence<built_in>());
+  }
+  (std::make_index_sequence<built_in>());
   if (!found) {
-    throw std::invalid_argument(fmt::format("loss '{}' is unknown; there are: {}", name, fmt::join(loss_names(), ", ")));
+    throw std::invalid_argument(
+        fmt::format("loss '{}' is unknown; there are: {}", name, fmt::join(loss_names(), ", ")));
   }
   return loss;
 }

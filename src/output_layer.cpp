@@ -183,8 +183,8 @@ void OutputLayer<T>::check_rows(std::span<const Index> rows, Size examples, Size
                                 Size out_stride, bool out_empty, const char* what) const {
   const Size count = static_cast<Size>(rows.size());
   if (out_rows != count || out_cols != examples || out_stride < out_rows || (out_empty && count > 0)) {
-    throw std::invalid_argument(fmt::format("{}: out is {} x {} (stride {}), but {} rows and {} examples were given", what,
-                                            out_rows, out_cols, out_stride, count, examples));
+    throw std::invalid_argument(fmt::format("{}: out is {} x {} (stride {}), but {} rows and {} examples were given",
+                                            what, out_rows, out_cols, out_stride, count, examples));
   }
   for (std::size_t r = 0; r < rows.size(); ++r) {
     if (rows[r] < 0 || rows[r] >= outputs()) {

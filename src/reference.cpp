@@ -267,8 +267,8 @@ ReferenceLayer::ReferenceLayer(const LayerOptions& options, const StabilizerOpti
         fmt::format("reference layer: weight_decay = {}, but the paper's algorithms have none", options.weight_decay));
   }
   if (!std::holds_alternative<SquaredError>(options.loss)) {
-    throw std::invalid_argument(fmt::format("reference layer: loss {}, but the paper's algorithms are for squared error",
-                                            name_of(options.loss)));
+    throw std::invalid_argument(fmt::format(
+        "reference layer: loss {}, but the paper's algorithms are for squared error", name_of(options.loss)));
   }
   fill_initial(W_);
   reference_.V = transposed(to_table(W_));

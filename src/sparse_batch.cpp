@@ -99,7 +99,8 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
   for (auto& start : example_starts_) start = end += start;
   by_example_.resize(kept);
   for (std::size_t e = kept; e-- > 0;) {
-    by_example_[static_cast<std::size_t>(--example_starts_[static_cast<std::size_t>(entries_[e].example)])] = static_cast<Index>(e);
+    by_example_[static_cast<std::size_t>(--example_starts_[static_cast<std::size_t>(entries_[e].example)])] =
+        static_cast<Index>(e);
   }
 }
 

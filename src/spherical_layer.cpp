@@ -66,8 +66,9 @@ double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, c
     const LossInput input{statistics_.q[j], uses_sum_ ? statistics_.s[j] : 0.0, D, o_, y_};
     const auto value = std::visit([&](const auto& function) { return function(input, g_); }, loss);
     if (!uses_sum_ && value.b != 0) {
-      throw std::invalid_argument(fmt::format(
-          "loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss), value.b, j));
+      throw std::invalid_argument(
+          fmt::format("loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss),
+                      value.b, j));
     }
     const auto weight = static_cast<double>(targets.weight(static_cast<Size>(j)));
     double gamma_j = 0, poison = value.L + value.a + value.b;
@@ -103,9 +104,9 @@ void SphericalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& t
     for (Size e = targets.begin(j); e < targets.end(j); ++e) {  // as given; the entries have each output once
       const auto found = std::lower_bound(entries.begin(), entries.end(), targets.index(e),
                                           [&](Index entry, Index row) { return Y.entry(entry).row < row; });
-      out[static_cast<std::size_t>(e)] =
-          log_probability(this->options().loss, statistics_.q[static_cast<std::size_t>(j)],
-                          statistics_.s[static_cast<std::size_t>(j)], D, statistics_.o[static_cast<std::size_t>(*found)]);
+      out[static_cast<std::size_t>(e)] = log_probability(
+          this->options().loss, statistics_.q[static_cast<std::size_t>(j)], statistics_.s[static_cast<std::size_t>(j)],
+          D, statistics_.o[static_cast<std::size_t>(*found)]);
     }
   }
 }

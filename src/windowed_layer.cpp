@@ -128,8 +128,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Stat
   for (Size group = 0; group < targets.count(); ++group) {
     for (const auto& target : targets.entries(group)) {
       statistics.o[static_cast<std::size_t>(e++)] +=
-          common[static_cast<std::size_t>(target.example)] +
-          window_.dot(targets.row(group), EH.column(target.example));
+          common[static_cast<std::size_t>(target.example)] + window_.dot(targets.row(group), EH.column(target.example));
     }
   }
 }
@@ -389,7 +388,7 @@ Size WindowedLayer<T>::deflate() {
 
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);
   backend.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
-  backend.qr(a, {});                                                     // orthonormal to rounding
+  backend.qr(a, {});  // orthonormal to rounding
   const auto low_U_T = low_.view().columns(d, d);
   backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);          // UᵀU_s = Q̃ᵀBᵀ
   backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), low_U_T);  // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …

@@ -36,8 +36,8 @@ class CommonPart {
 
   // For the questions a layer is asked.
   void begin_scores(ConstView<T> H);
-  void add_to_scores(MatrixView<T> scores) const;                          ///< scores (rows x m) + 1(Hᵀω)ᵀ
-  void add_to_weights(Backend<T>& backend, MatrixView<T> W) const;         ///< rows of W, as d x rows, + ω
+  void add_to_scores(MatrixView<T> scores) const;                         ///< scores (rows x m) + 1(Hᵀω)ᵀ
+  void add_to_weights(Backend<T>& backend, MatrixView<T> W) const;        ///< rows of W, as d x rows, + ω
   Matrix<T> sum_of_rows() const { return Matrix<T>::copy_of(w_bar_T_); }  ///< w̄, d x 1
 
  private:
@@ -45,12 +45,12 @@ class CommonPart {
 
   double outputs_;
   bool in_use_;
-  std::vector<double> omega_, w_bar_;            // d
-  std::vector<double> new_omega_, new_w_bar_;    // d
-  std::vector<double> s_, t_;                    // m: Hᵀw̄, Hᵀω
-  std::vector<double> scored_s_, scored_t_;      // the same for the H of scores
-  Matrix<T> omega_T_, w_bar_T_;                  // d x 1, rounded
-  Matrix<T> v_;                                  // m x 1
+  std::vector<double> omega_, w_bar_;          // d
+  std::vector<double> new_omega_, new_w_bar_;  // d
+  std::vector<double> s_, t_;                  // m: Hᵀw̄, Hᵀω
+  std::vector<double> scored_s_, scored_t_;    // the same for the H of scores
+  Matrix<T> omega_T_, w_bar_T_;                // d x 1, rounded
+  Matrix<T> v_;                                // m x 1
 };
 
 }  // namespace widehead

@@ -77,7 +77,7 @@ class FactoredLayer final : public SphericalLayer<T> {
   Matrix<T> VtG_;        // d x m: VᵀΓ
   Matrix<T> Gamma_hat_;  // d x m
   Matrix<T> G_;          // m x m: 2η diag(a) HᵀH
-  Matrix<T> UH_;     // d x m, for scores
+  Matrix<T> UH_;         // d x m, for scores
   MatrixView<T> UH_scored_;
   Matrix<T> square_;  // d x d
   std::vector<int> pivots_;

@@ -30,8 +30,8 @@ enum class Initial {
 
 /// What every layer is made from.
 struct LayerOptions {
-  Size outputs = 0;         ///< D
-  Size dim = 0;             ///< d
+  Size outputs = 0;  ///< D
+  Size dim = 0;      ///< d
   Loss loss = SquaredError{};
   double weight_decay = 0;  ///< λ ≥ 0
   Initial initial = Initial::zero;

@@ -75,7 +75,8 @@ class RowGroups {
   /// Which entries belong to an example, in ascending order of outputs.
   std::span<const Index> of_example(Size example) const {
     const auto first = static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example)]);
-    return {by_example_.data() + first, static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example) + 1]) - first};
+    return {by_example_.data() + first,
+            static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example) + 1]) - first};
   }
 
   Size count() const { return static_cast<Size>(starts_.size()) - 1; }  ///< distinct outputs

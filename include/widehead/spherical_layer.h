@@ -61,8 +61,8 @@ class SphericalLayer : public OutputLayer<T> {
   bool uses_sum_;
   Statistics statistics_;
   Derivatives<T> derivatives_;
-  Matrix<T> grad_H_;                    // d x m, where the caller wants none
-  std::vector<double> o_, y_, g_;       // of one example
+  Matrix<T> grad_H_;               // d x m, where the caller wants none
+  std::vector<double> o_, y_, g_;  // of one example
 };
 
 }  // namespace widehead

@@ -9,7 +9,8 @@
 ///            transition for all others    always possible
 /// Rows of V catch up when they are touched (Timeline). ω is there for losses that use Σo (CommonPart).
 /// Q = WᵀW and U would round in every step, and small learning rates forget slowly; so both are kept as
-/// a sum of two, high + low: steps go to the low part, whose rounding is small. Derivation and figures: docs/algorithm.md.
+/// a sum of two, high + low: steps go to the low part, whose rounding is small. Derivation and figures:
+/// docs/algorithm.md.
 
 #include <limits>
 #include <string>
