@@ -108,9 +108,9 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
       ->check(CLI::NonNegativeNumber);
   add("--absorb-limit", options.absorb_limit, "largest condition number of U at which a window is absorbed")
       ->check(CLI::PositiveNumber);
-  add("--deflate-below", options.deflate_below, "directions in which U is smaller are deflated; 0 for none")
+  add("--deflate-below", options.deflation.below, "directions in which U is smaller are deflated; 0 for none")
       ->check(CLI::Range(0.0, 1.0));
-  add("--probes", options.probes, "directions examined when a window closes")->check(CLI::PositiveNumber);
+  add("--probes", options.deflation.probes, "directions examined when a window closes")->check(CLI::PositiveNumber);
   add("--panel-rank", options.timeline.panel_rank, "rank of all deflations between two flips; 0 means d/4")
       ->check(CLI::NonNegativeNumber);
   add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));

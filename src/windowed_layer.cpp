@@ -10,12 +10,9 @@
 #include <stdexcept>
 
 #include "widehead/errors.h"
-#include "widehead/random.h"
 
 namespace widehead {
 namespace {
-
-constexpr std::uint32_t probe_stream = 0x70;  // "p"
 
 /// Rows treated at once when a window closes: bounds the scratch for any K.
 constexpr std::size_t rows_at_once = 1024;
@@ -37,7 +34,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
       store_(options.outputs, options.dim, windowed.rows_file),
       timeline_(this->backend(), store_, options.initial == Initial::zero, windowed.timeline),
       common_(options.outputs, options.dim, this->uses_sum()),
-      pivots_(static_cast<std::size_t>(options.dim)) {
+      deflation_(this->backend(), options.dim, windowed.deflation, options.seed) {
   if (windowed.window < 0) {
     throw std::invalid_argument(
         fmt::format("windowed layer: window = {}, but it must not be negative", windowed.window));
@@ -46,16 +43,8 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
     throw std::invalid_argument(
         fmt::format("windowed layer: absorb_limit = {}, but it must be at least 1", windowed.absorb_limit));
   }
-  if (!(windowed.deflate_below >= 0 && windowed.deflate_below < 1)) {
-    throw std::invalid_argument(
-        fmt::format("windowed layer: deflate_below = {}, but it must be 0 … 1", windowed.deflate_below));
-  }
-  if (windowed.probes < 1) {
-    throw std::invalid_argument(fmt::format("windowed layer: probes = {}, but it must be at least 1", windowed.probes));
-  }
   const Size d = options.dim;
   if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
-  windowed_.probes = std::min(windowed_.probes, timeline_.options().panel_rank);  // what one deflation may add
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window);
   high_ = Matrix<T>(d, 2 * d);
   low_ = Matrix<T>(d, 2 * d);
@@ -70,23 +59,11 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
     }
   }
   this->backend().copy(S_T_.view().columns(0, 2 * d), high_);
-  probes_ = Matrix<T>(d, windowed_.probes);
-  ritz_vectors_ = Matrix<T>(windowed_.probes, windowed_.probes);
-  squared_sigma_.resize(static_cast<std::size_t>(windowed_.probes));
-  start_probes();
-}
-
-template <class T>
-void WindowedLayer<T>::start_probes() {
-  const Random random(this->options().seed, probe_stream);
-  for (Size i = 0; i < probes_.size(); ++i) {
-    probes_.data()[i] = static_cast<T>(random.normal(static_cast<std::uint64_t>(i), 0).first);
-  }
 }
 
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
 
-/// sums ← columns · (Y_w)_i for each output i of `rows` (d x rows.size(); columns: d x n), which is
+/// sums ← columns · (Γ_w)_i for each output i of `rows` (d x rows.size(); columns: d x n), which is
 /// (Γ_w E)_i when the columns are E's rows. Returns false, with no sums, when the window has none of them.
 template <class T>
 bool WindowedLayer<T>::sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums) {
@@ -240,12 +217,8 @@ void WindowedLayer<T>::close_window() {
   const auto start = std::chrono::steady_clock::now();
   const Size d = this->dim();
   this->backend().carry(S_T_.view().columns(0, 2 * d), high_, low_);
-  const auto LU = LU_.scratch(d, d);
-  this->backend().copy(U_T(), LU);
-  const bool regular = this->backend().lu_factorize(LU, pivots_);
-  account_.close_flops += 2.0 / 3 * static_cast<double>(d) * static_cast<double>(d) * static_cast<double>(d);
-  if (regular && smallest_singular_value() * windowed_.absorb_limit >= 1 && sees_all_to_deflate() &&
-      timeline_.has_room(count_to_deflate())) {
+  const double sigma_min = deflation_.examine(U_T());
+  if (sigma_min * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count())) {
     absorb();
   } else {
     flip();
@@ -260,55 +233,30 @@ void WindowedLayer<T>::close_window() {
 template <class T>
 void WindowedLayer<T>::absorb() {
   auto& backend = this->backend();
+  const Size d = this->dim();
+  const auto low_U_T = low_.view().columns(d, d);
+  deflation_.deflate(U_T(), low_U_T);
+  const bool deflated = deflation_.rank() > 0;
+  if (deflated) backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
-  account_.close_flops += square_flops(by_output ? static_cast<Size>(window_.rows().size()) : window_.columns());
-  const Size r = deflate();
-  if (!by_output) multiply_by_inverse(E_T(), r);
+  if (!by_output) deflation_.multiply_by_inverse(E_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
+    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
     timeline_.gather(rows, Z);
-    if (r > 0) apply_deflation(Z, r);
+    deflation_.apply(Z);
     if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) {
-      if (by_output) multiply_by_inverse(sums, r);
+      if (by_output) deflation_.multiply_by_inverse(sums);
       backend.add(T(1), Z, T(1), sums, Z);
     }
-    if (r > 0) {
+    if (deflated) {
       timeline_.store_ahead(rows, Z);
     } else {
       timeline_.store(rows, Z);
     }
   });
-  if (r > 0) timeline_.advance(a_.scratch(this->dim(), r), b_.scratch(this->dim(), r));
+  if (deflated) timeline_.advance(deflation_.a(), deflation_.b());
+  account_.deflated += deflation_.rank();
   ++account_.absorbs;
-}
-
-/// z ← (I + b aᵀ) z = Rᵀz for the columns of Z. (Projections on r directions are kept as columns of r: GEMM
-/// libraries are ten times slower at r rows.)
-template <class T>
-void WindowedLayer<T>::apply_deflation(MatrixView<T> Z, Size r) {
-  auto& backend = this->backend();
-  const auto projections = projections_.scratch(Z.cols, r);
-  backend.gemm(Op::transpose, Op::none, T(1), Z, a_.scratch(this->dim(), r), T(0), projections);
-  backend.gemm(Op::none, Op::transpose, T(1), b_.scratch(this->dim(), r), projections, T(1), Z);
-}
-
-/// X ← U′⁻ᵀX from the LU factors of Uᵀ. U⁻ᵀ alone would blow up the directions about to be deflated, and
-/// their rounding errors would stay behind in all others. But U_sᵀU′ = Q̃, so the part of X in the rows of
-/// Q̃ needs no inverse: X = Q̃ᵀQ̃X + X⊥,  U′⁻ᵀX = U_s Q̃X + Rᵀ(U⁻ᵀX⊥).
-template <class T>
-void WindowedLayer<T>::multiply_by_inverse(MatrixView<T> X, Size r) {
-  auto& backend = this->backend();
-  if (r == 0) {
-    backend.lu_solve(Op::none, LU_, pivots_, X);
-    return;
-  }
-  const Size d = this->dim();
-  const auto Q_tilde_T = probe_images_.scratch(d, r), QX_T = deflated_part_.scratch(X.cols, r);
-  backend.gemm(Op::transpose, Op::none, T(1), X, Q_tilde_T, T(0), QX_T);
-  backend.gemm(Op::none, Op::transpose, T(-1), Q_tilde_T, QX_T, T(1), X);
-  backend.lu_solve(Op::none, LU_, pivots_, X);
-  apply_deflation(X, r);
-  backend.gemm(Op::none, Op::transpose, T(1), a_.scratch(d, r), QX_T, T(1), X);
 }
 
 /// V_i ← V_i U + (Γ_w E)_i for the rows of the window; for all others U becomes a transition.
@@ -320,7 +268,7 @@ void WindowedLayer<T>::flip() {
     const auto Z = Z_.scratch(d, static_cast<Size>(rows.size())), W = VtG_.scratch(d, Z.cols);
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
-    account_.close_flops += square_flops(Z.cols);
+    account_.flip_flops += GemmShape{Op::none, Op::none, d, Z.cols, d}.flops();
     if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);
     timeline_.store_ahead(rows, W);
   });
@@ -329,76 +277,6 @@ void WindowedLayer<T>::flip() {
   backend.copy(U_T(), high_.view().columns(d, d));
   backend.scale(T(0), low_.view().columns(d, d));
   ++account_.flips;
-}
-
-/// The smallest singular value of U, from above: the probes X follow the directions in which U is
-/// smallest by a step of inverse iteration, with the LU at hand, from where the last window left them.
-template <class T>
-double WindowedLayer<T>::smallest_singular_value() {
-  auto& backend = this->backend();
-  const Size d = this->dim(), p = probes_.cols();
-  backend.lu_solve(Op::transpose, LU_, pivots_, probes_);  // X ← orth((U Uᵀ)⁻¹ X)
-  backend.lu_solve(Op::none, LU_, pivots_, probes_);
-  account_.close_flops += square_flops(3 * p);  // with the images
-  if (backend.find_non_finite(probes_) >= 0) {  // U is as good as singular
-    start_probes();
-    return 0;
-  }
-  backend.qr(probes_, {});
-  const auto images = probe_images_.scratch(d, p), ritz = ritz_.scratch(p, p);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), probes_, T(0), images);
-  backend.gemm(Op::transpose, Op::none, T(1), images, images, T(0),
-               ritz);  // its eigenvalues: the squares of Ritz values
-  try {
-    backend.svd(ritz, squared_sigma_, ritz_vectors_);
-  } catch (const BackendError&) {  // the step is committed by now; a flip needs no singular values
-    start_probes();
-    return 0;
-  }
-  return std::sqrt(static_cast<double>(squared_sigma_.back()));
-}
-
-/// Singular values of U that call for deflation, among those the probes see.
-template <class T>
-Size WindowedLayer<T>::count_to_deflate() const {
-  const double limit = windowed_.deflate_below * windowed_.deflate_below;
-  return static_cast<Size>(
-      std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
-}
-
-/// Whether what remains after deflation is well conditioned: with every probe deflated, there may be more.
-template <class T>
-bool WindowedLayer<T>::sees_all_to_deflate() const {
-  return count_to_deflate() < probes_.cols() || probes_.cols() == this->dim();
-}
-
-/// Takes the r directions in which U has shrunk most out of it, W = V U = (V R) U′ unchanged: with U_s
-/// (d x r) an orthonormal basis of them among the left singular vectors, and QR U_sᵀU = B Q̃,
-///   U′ = U + U_s (Q̃ − U_sᵀU),   R = I + U_s (B − I) U_sᵀ.
-/// Any orthonormal U_s keeps W; that it is nearly the right subspace only matters to the condition of
-/// U′, so the probes are good enough.
-/// Leaves a = U_s and b = U_s (B − I)ᵀ, the transition z ← (I + b aᵀ) z of the columns of Vᵀ, and Q̃ᵀ in
-/// the place of the probes' images.
-template <class T>
-Size WindowedLayer<T>::deflate() {
-  auto& backend = this->backend();
-  const Size d = this->dim(), p = probes_.cols();
-  const Size r = count_to_deflate();
-  if (r == 0) return 0;
-
-  const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = probe_images_.scratch(d, r), R = R_.scratch(r, r);
-  backend.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
-  backend.qr(a, {});  // orthonormal to rounding
-  const auto low_U_T = low_.view().columns(d, d);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), a, T(0), UtUs);          // UᵀU_s = Q̃ᵀBᵀ
-  backend.gemm(Op::none, Op::transpose, T(-1), UtUs, a, T(1), low_U_T);  // U′ᵀ = Uᵀ − UᵀU_s U_sᵀ …
-  backend.qr(UtUs, R);                                                   // Q̃ᵀ, and Bᵀ in R
-  backend.gemm(Op::none, Op::transpose, T(1), UtUs, a, T(1), low_U_T);   // … + Q̃ᵀU_sᵀ
-  backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
-  for (Size k = 0; k < r; ++k) R(k, k) -= T(1);
-  backend.gemm(Op::none, Op::none, T(1), a, R, T(0), b);
-  account_.deflated += r;
-  return r;
 }
 
 // ── questions ───────────────────────────────────────────────────────────────────────────────────
@@ -467,7 +345,7 @@ Diagnostics WindowedLayer<T>::counters() const {
           {"merges", number(timeline.merges)},
           {"rows_caught_up", number(timeline.rows_caught_up)},
           {"rows_moved", number(timeline.rows_moved)},
-          {"upkeep_flops", account_.close_flops + timeline.products},
+          {"upkeep_flops", deflation_.flops() + account_.flip_flops + timeline.products},
           {"timeline_bytes", number(timeline_.bytes())},
           {"rows_read", number(store_.rows_read())},
           {"rows_written", number(store_.rows_written())}};

@@ -85,8 +85,8 @@ inline HeadOptions windowed_options(double absorb_limit, double deflate_below, i
   auto options = options_of("windowed");
   options.windowed.window = 3;
   options.windowed.absorb_limit = absorb_limit;
-  options.windowed.deflate_below = deflate_below;
-  options.windowed.probes = 2;
+  options.windowed.deflation.below = deflate_below;
+  options.windowed.deflation.probes = 2;
   options.windowed.timeline = {.panel_rank = 2, .radix = radix};
   return options;
 }

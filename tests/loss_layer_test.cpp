@@ -24,7 +24,7 @@ HeadCase windowed_case(double absorb_limit, double deflate_below) {
   auto options = options_of("windowed");
   options.windowed.window = 12;
   options.windowed.absorb_limit = absorb_limit;
-  options.windowed.deflate_below = deflate_below;
+  options.windowed.deflation.below = deflate_below;
   return {.label = fmt::format("windowed_{:g}_{:g}", absorb_limit, 10 * deflate_below), .options = options};
 }
 
@@ -97,7 +97,7 @@ TEST_P(HeadTest, StepIsThatOfTheDefinitionWithEveryLoss) {
     if (GetParam().options.head != "windowed") return;  // else: windows have closed in the way that the case is for
     const auto& windowed = GetParam().options.windowed;
     EXPECT_GT(windowed.absorb_limit == 1 ? flips : absorbs, 500);
-    if (windowed.absorb_limit > 1 && windowed.deflate_below > 0.5) {
+    if (windowed.absorb_limit > 1 && windowed.deflation.below > 0.5) {
       EXPECT_GT(deflated, 50);
     }
   });

@@ -54,10 +54,10 @@ TEST(WindowedLayer, IsExactInFloatAtAnyLearningRate) {
 TEST(WindowedLayer, IsExactWhicheverWayItCloses) {
   WindowedOptions absorb, flip, deflate;
   absorb.absorb_limit = 1e6;
-  absorb.deflate_below = 0;
+  absorb.deflation.below = 0;
   flip.absorb_limit = 1;
   deflate.absorb_limit = 1e6;
-  deflate.deflate_below = 0.8;
+  deflate.deflation.below = 0.8;
   deflate.timeline = {.panel_rank = 3, .radix = 2};
   const auto absorbed = verify<double>(run_at(absorb, 0.02, 60)), flipped = verify<double>(run_at(flip, 0.1, 200)),
              deflated = verify<double>(run_at(deflate, 0.1, 400));
@@ -112,10 +112,10 @@ TEST(WindowedLayer, RefusesBadOptions) {
   refuse({"window = -1"}, [](auto& options) { options.window = -1; });
   refuse({"absorb_limit = 0.5"}, [](auto& options) { options.absorb_limit = 0.5; });
   refuse({"absorb_limit = nan"}, [](auto& options) { options.absorb_limit = NAN; });
-  refuse({"deflate_below = 1"}, [](auto& options) { options.deflate_below = 1; });
-  refuse({"deflate_below = -0.5"}, [](auto& options) { options.deflate_below = -0.5; });
-  refuse({"deflate_below = nan"}, [](auto& options) { options.deflate_below = NAN; });
-  refuse({"probes = 0"}, [](auto& options) { options.probes = 0; });
+  refuse({"below = 1"}, [](auto& options) { options.deflation.below = 1; });
+  refuse({"below = -0.5"}, [](auto& options) { options.deflation.below = -0.5; });
+  refuse({"below = nan"}, [](auto& options) { options.deflation.below = NAN; });
+  refuse({"probes = 0"}, [](auto& options) { options.deflation.probes = 0; });
   refuse({"panel_rank = -1"}, [](auto& options) { options.timeline.panel_rank = -1; });
   refuse({"radix = 1"}, [](auto& options) { options.timeline.radix = 1; });
 }

@@ -3,6 +3,7 @@
 
 #include "widehead/backend.h"
 #include "widehead/common_part.h"
+#include "widehead/deflation.h"
 #include "widehead/dense_layer.h"
 #include "widehead/errors.h"
 #include "widehead/factored_layer.h"

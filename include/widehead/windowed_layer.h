@@ -16,6 +16,7 @@
 #include <string>
 
 #include "widehead/common_part.h"
+#include "widehead/deflation.h"
 #include "widehead/gram_update.h"
 #include "widehead/row_store.h"
 #include "widehead/spherical_layer.h"
@@ -27,8 +28,7 @@ namespace widehead {
 struct WindowedOptions {
   Size window = 0;             ///< examples after which a window closes; 0 means chosen from d
   double absorb_limit = 1000;  ///< largest condition number of U at which a window is absorbed
-  double deflate_below = 0.2;  ///< directions in which U is smaller than this are deflated
-  Size probes = 4;             ///< directions examined per window; if all call for deflation, it is flipped
+  DeflationOptions deflation;
   TimelineOptions timeline;
   std::string rows_file;  ///< file that holds V, created sparse; empty for memory
 };
@@ -67,24 +67,14 @@ class WindowedLayer final : public SphericalLayer<T> {
   bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
   void absorb();
-  void apply_deflation(MatrixView<T> Z, Size r);
-  void multiply_by_inverse(MatrixView<T> X, Size r);
   void flip();
-  void start_probes();
-  double smallest_singular_value();
-  Size count_to_deflate() const;
-  bool sees_all_to_deflate() const;
-  Size deflate();
-  /// Flops of a d x d matrix, or its LU factors, against so many columns.
-  double square_flops(Size columns) const {
-    return GemmShape{Op::none, Op::none, this->dim(), columns, this->dim()}.flops();
-  }
 
   WindowedOptions windowed_;
   RowStore<T> store_;
   Timeline<T> timeline_;
   Window<T> window_;
   CommonPart<T> common_;
+  Deflation<T> deflation_;
   Matrix<T> S_T_;                                                 // d x (2d + capacity)
   Matrix<T> high_, low_;                                          // d x 2d: [Q; U]ᵀ = high + low, rounded in S
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
@@ -92,7 +82,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   struct Account {
     std::int64_t absorbs = 0, flips = 0, deflated = 0;
     double close_seconds = 0;
-    double close_flops = 0;  // LU, solves and products
+    double flip_flops = 0;
   };
   Account account_;
 
@@ -105,15 +95,6 @@ class WindowedLayer final : public SphericalLayer<T> {
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_;
   std::vector<T> sum_values_;
-  // scratch of closing
-  Matrix<T> LU_;  // d x d
-  std::vector<int> pivots_;
-  Matrix<T> probes_, probe_images_;    // d x probes
-  Matrix<T> ritz_, ritz_vectors_, R_;  // probes x probes
-  Matrix<T> a_, b_;                    // d x probes: a deflation z ← (I + b aᵀ) z
-  Matrix<T> projections_;              // columns x probes: aᵀz
-  Matrix<T> deflated_part_;            // columns x probes: Q̃X
-  std::vector<T> squared_sigma_;
   // scratch of scores
   Matrix<T> stack_H_;  // (d + n) x m
   MatrixView<T> stack_H_scored_;
