@@ -160,21 +160,21 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
 template <class T>
 void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
-  const T c = this->shrinkage(eta);
+  const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
   backpropagate(H, by, grad_H);
   const auto SH = T_.scratch(2 * d + window_.columns(), m);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, c,
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, static_cast<T>(c),
                             SH.block(0, 0, d, m));
-  if (!fits(H, by, SH, eta) || !common_.prepare(H, by, static_cast<double>(eta), static_cast<double>(c))) {
+  if (!fits(H, by, SH, eta) || !common_.prepare(H, by, static_cast<double>(eta), c)) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
 
   // ── the commit half ───────────────────────────────────────────────────────────────────────────
   timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
-  commit(H, by, SH, eta);
+  commit(H, by, SH, eta, c);
   common_.commit();
   if (window_.columns() + m > windowed_.window) close_window();
 }
@@ -182,7 +182,7 @@ void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
 /// [Q; U; E] ← [c²Q; cU; cE] − 2η [P; UH diag(a); EH diag(a)] Hᵀ, Q its symmetric part; then E gains the
 /// rows −ηHᵀ and Γ_w the columns Γ. The changes of Q and U go to their low parts.
 template <class T>
-void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta) {
+void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
@@ -191,8 +191,7 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     S_T_ = std::move(larger);
   }
   if (!by.a_is_one) backend.scale_columns(by.a, SH.block(d, 0, d + n, m));
-  if (this->options().weight_decay > 0) {  // c − 1 is taken in double: it may be far below ε
-    const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
+  if (c != 1) {  // c − 1 may be far below T's ε, and is the same in many steps: no rounding of c may add up
     const auto shrink = [&](Size first, double factor_minus_1) {
       const auto low = low_.view().columns(first, d);
       backend.add(static_cast<T>(factor_minus_1), high_.view().columns(first, d), static_cast<T>(1 + factor_minus_1),

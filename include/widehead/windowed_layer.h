@@ -63,7 +63,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
 
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
-  void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta);
+  void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
   void absorb();
