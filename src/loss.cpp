@@ -27,19 +27,22 @@ void require(bool holds, std::string_view loss, std::string_view parameter, doub
 constexpr double smallest_epsilon = 1e-30;  // its square, times 1e-6, is still a number
 
 void check_parameters(const WeightedSquaredError& loss) {
-  require(loss.unobserved >= 0, loss.name, "unobserved (w₀)", loss.unobserved, "finite and not negative");
-  require(loss.observed >= 0, loss.name, "observed (w₁)", loss.observed, "finite and not negative");
+  require(loss.unobserved >= 0, WeightedSquaredError::name, "unobserved (w₀)", loss.unobserved,
+          "finite and not negative");
+  require(loss.observed >= 0, WeightedSquaredError::name, "observed (w₁)", loss.observed, "finite and not negative");
 }
 void check_parameters(const SphericalSoftmax& loss) {
-  require(loss.epsilon >= smallest_epsilon, loss.name, "epsilon", loss.epsilon, "finite and at least 1e-30");
+  require(loss.epsilon >= smallest_epsilon, SphericalSoftmax::name, "epsilon", loss.epsilon,
+          "finite and at least 1e-30");
 }
 void check_parameters(const SphericalSoftmaxOutside& loss) {
-  require(loss.epsilon >= smallest_epsilon, loss.name, "epsilon", loss.epsilon, "finite and at least 1e-30");
+  require(loss.epsilon >= smallest_epsilon, SphericalSoftmaxOutside::name, "epsilon", loss.epsilon,
+          "finite and at least 1e-30");
 }
 void check_parameters(const ZLoss& loss) {
-  require(loss.scale > 0, loss.name, "scale (α)", loss.scale, "finite and above 0");
-  require(true, loss.name, "shift (β)", loss.shift, "finite");
-  require(loss.sigma_min > 0, loss.name, "sigma_min", loss.sigma_min, "finite and above 0");
+  require(loss.scale > 0, ZLoss::name, "scale (α)", loss.scale, "finite and above 0");
+  require(true, ZLoss::name, "shift (β)", loss.shift, "finite");
+  require(loss.sigma_min > 0, ZLoss::name, "sigma_min", loss.sigma_min, "finite and above 0");
 }
 void check_parameters(const CustomLoss& loss) {
   if (!loss.function) throw std::invalid_argument(fmt::format("loss {}: it has no function", loss.name));

@@ -284,8 +284,9 @@ TEST_P(BackendTest, DotIsTheTraceAccumulatedInDouble) {
       Padded<T> A(dice.matrix<T>(rows, cols)), B(dice.matrix<T>(rows, cols));
       double truth = 0;
       for (Size j = 0; j < cols; ++j) {
-        for (Size i = 0; i < rows; ++i)
+        for (Size i = 0; i < rows; ++i) {
           truth += static_cast<double>(A.view()(i, j)) * static_cast<double>(B.view()(i, j));
+        }
       }
       const double scale = norm<T>(A) * norm<T>(B);
       const double dot = backend.dot(A, B);
@@ -392,8 +393,9 @@ TEST(Backend, ReportsExtentsBeyondTheIntegersOfBlasAlsoFromItsThreads) {
 }
 
 TEST(Backend, ReportsAProductThatOneDnnRefuses) {
-  if (system_info().sgemm_library.find("oneDNN") == std::string::npos)
+  if (system_info().sgemm_library.find("oneDNN") == std::string::npos) {
     GTEST_SKIP() << "float products are not oneDNN's here";
+  }
   Matrix<float> A(4, 4), C(4, 4);
   const MatrixView<float> overlapping(A.data(), 4, 4, 1);
   expect_throw<BackendError>([&] { make_cpu_backend<float>(1)->gemm(Op::none, Op::none, 1, overlapping, A, 0, C); },

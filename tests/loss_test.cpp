@@ -418,7 +418,7 @@ TEST(Losses, CurvatureIsAWhereThatIsAConstantAndElseOne) {
 }
 
 TEST(Losses, RefusesAnUnknownNameWithTheListOfTheKnown) {
-  for (const auto name : {"softmax", "", "Squared", "custom", "squared "}) {
+  for (const auto* name : {"softmax", "", "Squared", "custom", "squared "}) {
     expect_throw<std::invalid_argument>(
         [&] { make_loss(name); },
         {fmt::format("'{}'", name), "squared, weighted, spherical, spherical-outside, taylor, z"});

@@ -183,8 +183,9 @@ TYPED_TEST(SparseBatchTest, GroupsFindTheEntriesOfAnExampleInOrderOfOutputs) {
     }
     EXPECT_EQ(found, groups.nonzeros());
     for (Size group = 0; group < groups.count(); ++group) {
-      for (const auto& entry : groups.entries(group))
+      for (const auto& entry : groups.entries(group)) {
         EXPECT_EQ(entry.value, static_cast<TypeParam>(100 * entry.example + entry.row));
+      }
     }
   }
 }

@@ -46,13 +46,14 @@ class Pair {
   }
   Matrix<double> columns(const std::vector<Index>& rows) const {
     Matrix<double> part(Z.rows(), static_cast<Size>(rows.size()));
-    for (std::size_t k = 0; k < rows.size(); ++k)
+    for (std::size_t k = 0; k < rows.size(); ++k) {
       std::copy_n(Z.view().column(rows[k]), Z.rows(), part.view().column(static_cast<Size>(k)));
+    }
     return part;
   }
   /// Other values for some rows, in Z; returns them.
   std::vector<Index> change_some_rows() {
-    const auto rows = some_rows();
+    auto rows = some_rows();
     for (const Index row : rows) dice.fill(Z.view().columns(row, 1));
     return rows;
   }

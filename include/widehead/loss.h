@@ -156,6 +156,7 @@ struct TaylorSoftmax {
     }
     return value;
   }
+  // NOLINTNEXTLINE(readability-convert-member-functions-to-static): it has no parameter, its siblings do
   WIDEHEAD_HOST_DEVICE double log_probability(double q, double s, double outputs, double o) const {
     return std::log((1 + o + o * o / 2) / (outputs + s + q / 2));
   }
