@@ -36,16 +36,15 @@ std::size_t physical_memory() {
 
 }  // namespace
 
-MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
+MappedMemory::MappedMemory(std::size_t bytes, Pages pages) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data_ == MAP_FAILED) {
     data_ = nullptr;
     throw std::bad_alloc();
   }
-  // Rows are met in no order: huge pages save most of the faults and of the address translation, but each
-  // row may bring in one of its own. So only where all of them would fit easily.
-  madvise(data_, bytes, bytes <= physical_memory() / 4 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  const bool huge = pages == Pages::huge_if_roomy && bytes <= physical_memory() / 4;
+  madvise(data_, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {
@@ -86,7 +85,7 @@ MappedMemory::~MappedMemory() {
 template <class T>
 RowStore<T>::RowStore(Size rows, Size dim, const std::string& path) : rows_(rows), dim_(dim) {
   const auto bytes = bytes_of(rows, dim, sizeof(T));
-  memory_ = path.empty() ? MappedMemory(bytes) : MappedMemory(path, bytes);
+  memory_ = path.empty() ? MappedMemory(bytes, Pages::huge_if_roomy) : MappedMemory(path, bytes);
 }
 
 template <class T>

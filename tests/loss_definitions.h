@@ -168,12 +168,12 @@ inline LossCase own_case() { return {.label = "own", .loss = own_loss(), .define
 
 /// Every loss with its default parameters. The definitions repeat the defaults: they are documented.
 inline std::vector<LossCase> default_losses() {
-  return {squared_case(), weighted_case(0.05, 1), spherical_case(0.1), spherical_outside_case(0.01),
+  return {squared_case(), weighted_case(0.05, 1), spherical_case(1), spherical_outside_case(0.01),
           taylor_case(),  z_case(0.05, 40)};
 }
 /// Those that have parameters, with others.
 inline std::vector<LossCase> other_losses() {
-  return {weighted_case(0.7, 0.2), spherical_case(1.3), spherical_outside_case(0.5), z_case(1.5, 0.4)};
+  return {weighted_case(0.7, 0.2), spherical_case(0.1), spherical_outside_case(0.5), z_case(1.5, 0.4)};
 }
 
 }  // namespace widehead::test

@@ -82,7 +82,7 @@ struct WeightedSquaredError {
 struct SphericalSoftmax {
   static constexpr std::string_view name = "spherical";
   static constexpr bool uses_sum = true;
-  double epsilon = 0.1;  ///< ε ≥ 1e-30
+  double epsilon = 1;  ///< ε ≥ 1e-30
 
   WIDEHEAD_HOST_DEVICE LossValue operator()(const LossInput& x, std::span<double> g) const {
     const double delta = epsilon / 1000, Z = partition(x.q, x.s, x.outputs);
