@@ -29,22 +29,16 @@ std::size_t bytes_of(Size rows, Size dim, std::size_t element) {
   return n * d * element;
 }
 
-std::size_t physical_memory() {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) : 0;
-}
-
 }  // namespace
 
-MappedMemory::MappedMemory(std::size_t bytes, Pages pages) : bytes_(bytes) {
+MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data_ == MAP_FAILED) {
     data_ = nullptr;
     throw std::bad_alloc();
   }
-  const bool huge = pages == Pages::huge_if_roomy && bytes <= physical_memory() / 4;
-  madvise(data_, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  madvise(data_, bytes, MADV_NOHUGEPAGE);  // touched here and there: a huge page for each row would fill the memory
 }
 
 MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {
@@ -85,7 +79,7 @@ MappedMemory::~MappedMemory() {
 template <class T>
 RowStore<T>::RowStore(Size rows, Size dim, const std::string& path) : rows_(rows), dim_(dim) {
   const auto bytes = bytes_of(rows, dim, sizeof(T));
-  memory_ = path.empty() ? MappedMemory(bytes, Pages::huge_if_roomy) : MappedMemory(path, bytes);
+  memory_ = path.empty() ? MappedMemory(bytes) : MappedMemory(path, bytes);
 }
 
 template <class T>

@@ -11,16 +11,12 @@
 
 namespace widehead {
 
-/// What memory is mapped in: huge pages save most of the page faults and of the address translation, but
-/// each row may bring in one of its own. So only where all of them would fit easily, in a quarter of the memory.
-enum class Pages { small, huge_if_roomy };
-
 /// Zeroed bytes from the system, resident only where touched.
 class MappedMemory {
  public:
   MappedMemory() = default;
   /// Anonymous memory.
-  explicit MappedMemory(std::size_t bytes, Pages pages = Pages::small);
+  explicit MappedMemory(std::size_t bytes);
   /// A new, sparse file. @throws std::system_error naming the path, also when the file exists.
   MappedMemory(const std::string& path, std::size_t bytes);
   MappedMemory(MappedMemory&& other) noexcept;
