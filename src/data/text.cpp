@@ -1,0 +1,23 @@
+#include "text.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace widehead {
+
+std::string quoted(std::string_view text) {
+  constexpr std::size_t longest = 40;
+  std::string result = "\"";
+  for (const char c : text.substr(0, longest)) {
+    if (c >= ' ' && c <= '~') {
+      result += c;
+    } else {
+      fmt::format_to(std::back_inserter(result), "\\x{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  result += text.size() > longest ? "…\"" : "\"";
+  return result;
+}
+
+}  // namespace widehead
