@@ -133,6 +133,19 @@ void CommonPart<T>::commit() {
   std::copy(w_bar_.begin(), w_bar_.end(), w_bar_T_.data());
 }
 
+template <class T>
+void CommonPart<T>::visit_state(StateVisitor& visitor) {
+  visitor.agree("uses_sum", in_use_);
+  if (!in_use_) return;
+  const auto column_of = [](std::vector<double>& v) {
+    return MatrixView<double>(v.data(), static_cast<Size>(v.size()), 1);
+  };
+  visitor.block("omega", column_of(omega_));
+  visitor.block("w_bar", column_of(w_bar_));
+  std::copy(omega_.begin(), omega_.end(), omega_T_.data());
+  std::copy(w_bar_.begin(), w_bar_.end(), w_bar_T_.data());
+}
+
 template class CommonPart<float>;
 template class CommonPart<double>;
 

@@ -119,6 +119,13 @@ void Deflation<T>::multiply_by_inverse(MatrixView<T> X) {
   backend_.gemm(Op::none, Op::transpose, T(1), a(), QX_T, T(1), X);
 }
 
+template <class T>
+void Deflation<T>::visit_state(StateVisitor& visitor) {
+  visitor.scalar("seed", seed_);
+  visitor.block("probes", probes_.view());
+  visitor.scalar("flops", flops_);
+}
+
 template class Deflation<float>;
 template class Deflation<double>;
 

@@ -162,6 +162,12 @@ void DenseLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, Matr
 }
 
 template <class T>
+void DenseLayer<T>::visit_own_state(StateVisitor& visitor) {
+  visitor.block("W", W_.view());
+  visitor.scalar("norm_bound", norm_bound_);
+}
+
+template <class T>
 void DenseLayer<T>::begin_scores(ConstView<T> H) {
   H_scored_ = H;
 }

@@ -175,6 +175,18 @@ void FactoredLayer<T>::maintain(std::int64_t steps) {
   }
 }
 
+/// U⁻ᵀ is part of it even where each step solves: a check of a singular U falls back on the last one.
+template <class T>
+void FactoredLayer<T>::visit_own_state(StateVisitor& visitor) {
+  visitor.block("V", V_.view());
+  visitor.block("S", S_.view());
+  visitor.scalar("stack_bound", stack_bound_);
+  visitor.scalar("V_bound", V_bound_);
+  visitor.scalar("inversions", inversions_);
+  common_.visit_state(visitor);
+  visitor.part("stabilizer", stabilizer_);
+}
+
 template <class T>
 void FactoredLayer<T>::begin_scores(ConstView<T> H) {
   UH_scored_ = UH_.scratch(H.rows, H.cols);

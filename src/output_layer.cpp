@@ -285,6 +285,20 @@ void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, Const
   }
 }
 
+// ── state ───────────────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void OutputLayer<T>::visit_state(StateVisitor& visitor) {
+  visitor.scalar("steps", steps_);
+  if (steps_ < 0) visitor.refuse("steps", fmt::format("is {}, but it must not be negative", steps_));
+  visit_own_state(visitor);
+}
+
+template <class T>
+void OutputLayer<T>::visit_own_state(StateVisitor&) {
+  throw std::logic_error(fmt::format("state: head {} cannot be saved", head()));
+}
+
 // ── helpers for implementations ─────────────────────────────────────────────────────────────────
 
 template <class T>

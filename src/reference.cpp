@@ -319,6 +319,19 @@ double ReferenceLayer::compute_loss(ConstView<double> H, const SparseBatch<doubl
   });
 }
 
+void ReferenceLayer::visit_own_state(StateVisitor& visitor) {
+  const auto visit = [&](const char* name, Table& table) {
+    Matrix<double> copy(static_cast<Size>(table.size()), dim());
+    write(table, copy);
+    visitor.block(name, copy.view());
+    table = to_table(copy);
+  };
+  visit("V", reference_.V);
+  visit("U", reference_.U);
+  visit("U_inv_T", reference_.U_inv_T);
+  visit("Q", reference_.Q);
+}
+
 void ReferenceLayer::refresh_W() { write(transposed(reference_.W()), W_); }
 
 void ReferenceLayer::begin_scores(ConstView<double> H) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <system_error>
@@ -41,7 +42,7 @@ MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
   madvise(data_, bytes, MADV_NOHUGEPAGE);  // touched here and there: a huge page for each row would fill the memory
 }
 
-MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes) {
+MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(bytes), is_file_(true) {
   const auto fail = [&](const char* what) {
     throw std::system_error(errno, std::generic_category(), path + ": " + what);
   };
@@ -64,16 +65,25 @@ MappedMemory::MappedMemory(const std::string& path, std::size_t bytes) : bytes_(
 }
 
 MappedMemory::MappedMemory(MappedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      is_file_(std::exchange(other.is_file_, false)) {}
 
 MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(is_file_, other.is_file_);
   return *this;
 }
 
 MappedMemory::~MappedMemory() {
   if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+/// Pages given back read as zero; so do the holes that MADV_REMOVE leaves in a file, where its system can do it.
+void MappedMemory::clear() {
+  if (bytes_ == 0) return;
+  if (madvise(data_, bytes_, is_file_ ? MADV_REMOVE : MADV_DONTNEED) != 0) std::memset(data_, 0, bytes_);
 }
 
 template <class T>
@@ -107,6 +117,14 @@ void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in) {
     std::copy_n(in.column(static_cast<Size>(k)), dim_, V.column(rows[k]));
   }
   rows_written_ += static_cast<std::int64_t>(rows.size());
+}
+
+template <class T>
+void RowStore<T>::visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used) {
+  if (visitor.loading()) memory_.clear();
+  visitor.sparse_block("V", view(), next_used);
+  visitor.scalar("rows_read", rows_read_);
+  visitor.scalar("rows_written", rows_written_);
 }
 
 template class RowStore<float>;

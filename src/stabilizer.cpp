@@ -170,6 +170,14 @@ void Stabilizer<T>::restore_pristine(Backend<T>& backend, Factors<T> factors) {
   ++account_.restores;
 }
 
+template <class T>
+void Stabilizer<T>::visit_state(StateVisitor& visitor) {
+  visitor.scalar("checks", account_.checks);
+  visitor.scalar("fixes", account_.fixes);
+  visitor.scalar("restores", account_.restores);
+  visitor.scalar("seconds", account_.seconds);
+}
+
 template class Stabilizer<float>;
 template class Stabilizer<double>;
 template bool invert_afresh(Backend<float>&, ConstView<float>, Matrix<float>&, MatrixView<float>);

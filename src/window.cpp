@@ -1,5 +1,7 @@
 #include "widehead/window.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace widehead {
@@ -37,6 +39,13 @@ void Window<T>::grow_table() {
 }
 
 template <class T>
+void Window<T>::add_entry(std::int32_t slot, Size column, T value) {
+  std::int32_t& head = heads_[static_cast<std::size_t>(slot)];
+  entries_.push_back({column, value, head});
+  head = static_cast<std::int32_t>(entries_.size()) - 1;
+}
+
+template <class T>
 void Window<T>::append(const RowGroups<T>& groups, Size examples) {
   for (Size group = 0; group < groups.count(); ++group) {
     const Index row = groups.row(group);
@@ -47,10 +56,7 @@ void Window<T>::append(const RowGroups<T>& groups, Size examples) {
       rows_.push_back(row);
       heads_.push_back(none);
     }
-    for (const auto& entry : groups.entries(group)) {
-      entries_.push_back({columns_ + entry.example, entry.value, heads_[static_cast<std::size_t>(slot)]});
-      heads_[static_cast<std::size_t>(slot)] = static_cast<std::int32_t>(entries_.size()) - 1;
-    }
+    for (const auto& entry : groups.entries(group)) add_entry(slot, columns_ + entry.example, entry.value);
   }
   columns_ += examples;
 }
@@ -62,6 +68,58 @@ void Window<T>::clear() {
   heads_.clear();
   entries_.clear();
   columns_ = 0;
+}
+
+template <class T>
+void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
+  std::vector<Index> rows = rows_;
+  std::vector<std::int32_t> slots(entries_.size());
+  std::vector<std::int64_t> columns(entries_.size());
+  std::vector<T> values(entries_.size());
+  for (std::size_t slot = 0; slot < heads_.size(); ++slot) {
+    for (auto e = heads_[slot]; e != none; e = entry(e).next) {
+      slots[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(slot);
+    }
+  }
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    columns[e] = entries_[e].column;
+    values[e] = entries_[e].value;
+  }
+  Size examples = columns_;
+  visitor.scalar("examples", examples);
+  visitor.list("rows", rows);
+  visitor.list("entry_slots", slots);
+  visitor.list("entry_columns", columns);
+  visitor.list("entry_values", values);
+  if (!visitor.loading()) return;
+
+  if (examples < 0 || examples > room) {
+    visitor.refuse("examples", fmt::format("is {}, but a window has room for {}", examples, room));
+  }
+  if (slots.size() != columns.size() || slots.size() != values.size() || slots.size() > INT32_MAX) {
+    visitor.refuse("entry_slots", fmt::format("has {} entries, entry_columns {}, entry_values {}", slots.size(),
+                                              columns.size(), values.size()));
+  }
+  clear();
+  for (const Index row : rows) {
+    if (row < 0 || row >= outputs) visitor.refuse("rows", fmt::format("names output {}, but D = {}", row, outputs));
+    if (2 * (rows_.size() + 1) > table_.size()) grow_table();
+    std::int32_t& slot = table_[bucket_of(row)];
+    if (slot != none) visitor.refuse("rows", fmt::format("names output {} twice", row));
+    slot = static_cast<std::int32_t>(rows_.size());
+    rows_.push_back(row);
+    heads_.push_back(none);
+  }
+  for (std::size_t e = 0; e < slots.size(); ++e) {
+    if (slots[e] < 0 || static_cast<std::size_t>(slots[e]) >= rows_.size()) {
+      visitor.refuse("entry_slots", fmt::format("has {} at {}, but there are {} rows", slots[e], e, rows_.size()));
+    }
+    if (columns[e] < 0 || columns[e] >= examples) {
+      visitor.refuse("entry_columns", fmt::format("has {} at {}, but there are {} examples", columns[e], e, examples));
+    }
+    add_entry(slots[e], columns[e], values[e]);
+  }
+  columns_ = examples;
 }
 
 template class Window<float>;

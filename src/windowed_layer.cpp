@@ -278,6 +278,26 @@ void WindowedLayer<T>::flip() {
   ++account_.flips;
 }
 
+/// The timeline comes first: it knows which rows were ever touched. The stack holds as many rows of E as the
+/// window has examples.
+template <class T>
+void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
+  visitor.part("timeline", timeline_);
+  visitor.part("rows", store_, [&](Size from) { return timeline_.next_used_row(from); });
+  visitor.part("window", window_, this->outputs(), S_T_.cols() - 2 * this->dim());
+  visitor.part("deflation", deflation_);
+  common_.visit_state(visitor);
+  visitor.block("S", S_T_.view().columns(0, 2 * this->dim() + window_.columns()));
+  visitor.block("high", high_.view());
+  visitor.block("low", low_.view());
+  visitor.scalar("stack_bound", stack_bound_);
+  visitor.scalar("absorbs", account_.absorbs);
+  visitor.scalar("flips", account_.flips);
+  visitor.scalar("deflated", account_.deflated);
+  visitor.scalar("close_seconds", account_.close_seconds);
+  visitor.scalar("flip_flops", account_.flip_flops);
+}
+
 // ── questions ───────────────────────────────────────────────────────────────────────────────────
 
 template <class T>

@@ -34,6 +34,9 @@ class CommonPart {
   bool prepare(ConstView<T> H, const Derivatives<T>& by, double eta, double c);
   void commit();
 
+  /// ω and w̄, where they are in use.
+  void visit_state(StateVisitor& visitor);
+
   // For the questions a layer is asked.
   void begin_scores(ConstView<T> H);
   void add_to_scores(MatrixView<T> scores) const;                         ///< scores (rows x m) + 1(Hᵀω)ᵀ

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "widehead/backend.h"
+#include "widehead/state.h"
 
 namespace widehead {
 
@@ -44,6 +45,8 @@ class Deflation {
   void multiply_by_inverse(MatrixView<T> X);
 
   double flops() const { return flops_; }  ///< of everything so far
+  /// The probes, which go on from window to window; all else is made anew by examine.
+  void visit_state(StateVisitor& visitor);
 
  private:
   void start_probes();

@@ -19,6 +19,7 @@
 #include "widehead/loss.h"
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
+#include "widehead/state.h"
 
 namespace widehead {
 
@@ -114,6 +115,11 @@ class OutputLayer {
   /// The counters and figures about the numerical state. May be expensive (O(Dd²)).
   virtual Diagnostics diagnostics() { return counters(); }
 
+  /// Saves or loads everything that later steps depend on (state.h): a layer made with the same options and
+  /// loaded goes on bit for bit as the saved one does. Options are not part of it.
+  /// @throws std::logic_error for a head whose state cannot be saved
+  void visit_state(StateVisitor& visitor);
+
   /// The matrix products of one step with m examples: what the step would cost at the GEMM rate.
   virtual std::vector<GemmShape> step_products(Size m) const = 0;
 
@@ -125,6 +131,8 @@ class OutputLayer {
   virtual double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) = 0;
   /// Asked only where the loss has probabilities. @throws std::invalid_argument unless overridden
   virtual void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out);
+  /// The fields of the implementation, for visit_state. @throws std::logic_error unless overridden
+  virtual void visit_own_state(StateVisitor& visitor);
   /// Takes the H whose outputs write_scores will be asked for.
   virtual void begin_scores(ConstView<T> H) = 0;
   /// out (rows.size() x m) ← W[rows] H.

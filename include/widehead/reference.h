@@ -51,6 +51,7 @@ class ReferenceLayer final : public OutputLayer<double> {
   double take_step(ConstView<double> H, const SparseBatch<double>& targets, double eta,
                    MatrixView<double> grad_H) override;
   double compute_loss(ConstView<double> H, const SparseBatch<double>& targets, MatrixView<double> grad_H) override;
+  void visit_own_state(StateVisitor& visitor) override;
   void begin_scores(ConstView<double> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<double> out) override;
   void write_weights(Size first, MatrixView<double> out) override;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "widehead/matrix.h"
+#include "widehead/state.h"
 
 namespace widehead {
 
@@ -25,12 +26,16 @@ class MappedMemory {
   MappedMemory& operator=(const MappedMemory&) = delete;
   ~MappedMemory();
 
+  /// All bytes are zero again, and none is resident.
+  void clear();
+
   void* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool is_file_ = false;
 };
 
 template <class T>
@@ -51,6 +56,9 @@ class RowStore {
   void scatter(std::span<const Index> rows, ConstView<T> in);
   /// All rows as d x D, to be filled when a layer is made.
   MatrixView<T> view() { return {static_cast<T*>(memory_.data()), dim_, rows_}; }
+
+  /// @param next_used  the next row that was ever written
+  void visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used);
 
   std::int64_t rows_read() const { return rows_read_; }
   std::int64_t rows_written() const { return rows_written_; }

@@ -6,6 +6,7 @@
 
 #include "widehead/backend.h"
 #include "widehead/matrix.h"
+#include "widehead/state.h"
 
 namespace widehead {
 
@@ -56,6 +57,8 @@ class Stabilizer {
 
   const StabilizerOptions& options() const { return options_; }
   const Account& account() const { return account_; }
+  /// The account, which also seeds the power iterations of each check.
+  void visit_state(StateVisitor& visitor);
 
  private:
   void check_by_svd(Backend<T>& backend, Factors<T> factors);

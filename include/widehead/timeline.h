@@ -77,6 +77,10 @@ class Timeline {
   Size panel_rank() const { return panel_.rank; }
   std::size_t bytes() const;
 
+  void visit_state(StateVisitor& visitor);
+  /// The first row from this one on that was ever touched, or that did not start as zero; D if none.
+  Size next_used_row(Size from) const;
+
  private:
   /// Low-rank transitions from epoch `start` on. Lists of rows are not searched for a row that
   /// leaves: who reads them compares epochs.
@@ -112,6 +116,8 @@ class Timeline {
   template <class Express>
   void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
   Block take_block();
+  void visit_panel(StateVisitor& visitor, Panel& panel);
+  void check_epochs(StateVisitor& visitor) const;
 
   Backend<T>& backend_;
   RowStore<T>& store_;

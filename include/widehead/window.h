@@ -8,6 +8,7 @@
 
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
+#include "widehead/state.h"
 
 namespace widehead {
 
@@ -35,7 +36,14 @@ class Window {
   void append(const RowGroups<T>& groups, Size examples);
   void clear();
 
+  /// The entries in the order they came, each by the position of its output in rows(): what heads, chains
+  /// and table follow from.
+  /// @param outputs  D, which bounds the rows
+  /// @param room     examples that a window may hold
+  void visit_state(StateVisitor& visitor, Size outputs, Size room);
+
  private:
+  void add_entry(std::int32_t slot, Size column, T value);
   std::size_t bucket_of(Index row) const;
   void grow_table();
 
