@@ -12,5 +12,6 @@ using Action = std::function<int()>;
 void add_info(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_train(CLI::App& app, Action& action);
 
 }  // namespace widehead::cli

@@ -61,6 +61,14 @@ SparseBatch<T> SparseBatch<T>::with_values(std::span<const T> values) const {
 }
 
 template <class T>
+SparseBatch<T> SparseBatch<T>::with_offsets(std::span<const std::int64_t> offsets) const {
+  SparseBatch batch = *this;
+  batch.offsets_ = offsets;
+  batch.weights_ = {};
+  return batch;
+}
+
+template <class T>
 void RowGroups<T>::assign(const SparseBatch<T>& batch) {
   entries_.clear();
   for (Size j = 0; j < batch.examples(); ++j) {

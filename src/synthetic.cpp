@@ -16,6 +16,7 @@ double apply(Activation activation, double x) {
     case Activation::relu: return std::max(x, 0.0);
     case Activation::tanh: return std::tanh(x);
     case Activation::sigmoid: return 1 / (1 + std::exp(-x));
+    case Activation::identity: break;
   }
   return x;
 }
@@ -25,12 +26,6 @@ void require(bool condition, const char* name, Size value) {
 }
 
 }  // namespace
-
-std::span<const std::pair<std::string_view, Activation>> activation_names() {
-  static constexpr std::array<std::pair<std::string_view, Activation>, 3> names = {
-      {{"relu", Activation::relu}, {"tanh", Activation::tanh}, {"sigmoid", Activation::sigmoid}}};
-  return names;
-}
 
 std::span<const std::pair<std::string_view, TargetLaw>> target_law_names() {
   static constexpr std::array<std::pair<std::string_view, TargetLaw>, 2> names = {

@@ -9,6 +9,8 @@
 #include <span>
 #include <string>
 
+#include "widehead/activation.h"
+#include "widehead/adam.h"
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
 
@@ -101,6 +103,20 @@ class Backend {
   virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) = 0;
   /// M ← M + YᵀY (m x m): only pairs of examples that share an output.
   virtual void add_gram(const RowGroups<T>& Y, MatrixView<T> M) = 0;
+
+  // ── what is below the output layer ────────────────────────────────────────────────────────────
+  /// A ← s(A + b1ᵀ), in place; an empty b is zero.
+  virtual void activate(Activation s, std::span<const T> b, MatrixView<T> A) = 0;
+  /// G ← G ∘ s′, in place, with s′ expressed by the activations A = s(…).
+  virtual void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) = 0;
+  /// out ← A1, the sum of A's columns, in T.
+  virtual void sum_columns(ConstView<T> A, std::span<T> out) = 0;
+  /// Z ← X Yᵀ for the outputs that Y names (d x groups): what scatter adds to each row, by itself.
+  virtual void combine(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) = 0;
+  /// One step of Adam (adam.h) on the columns of P named by `columns`, column k of G being the gradient of P's
+  /// column columns[k]; no names mean all columns in order. M and S are the moments, shaped like P.
+  virtual void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P,
+                    MatrixView<T> M, MatrixView<T> S) = 0;
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

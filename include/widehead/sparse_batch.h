@@ -35,6 +35,8 @@ class SparseBatch {
 
   /// The same targets with other values (used to fold the weights in). Not validated again.
   SparseBatch with_values(std::span<const T> values) const;
+  /// The same entries cut into other examples: offsets from 0 to nonzeros(). Not validated again.
+  SparseBatch with_offsets(std::span<const std::int64_t> offsets) const;
 
  private:
   SparseBatch() = default;

@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "widehead/activation.h"
 #include "widehead/matrix.h"
 #include "widehead/random.h"
 #include "widehead/sparse_batch.h"
 
 namespace widehead {
 
-enum class Activation { relu, tanh, sigmoid };
-std::span<const std::pair<std::string_view, Activation>> activation_names();
 
 enum class TargetLaw {
   zipf,  ///< P(i) = ln((i+2)/(i+1)) / ln(D+1), about 1/(i+1): word frequencies

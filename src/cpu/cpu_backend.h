@@ -48,6 +48,13 @@ class CpuBackend final : public Backend<T> {
   void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) override;
   void add_gram(const RowGroups<T>& Y, MatrixView<T> M) override;
 
+  void activate(Activation s, std::span<const T> b, MatrixView<T> A) override;
+  void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
+  void sum_columns(ConstView<T> A, std::span<T> out) override;
+  void combine(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override;
+  void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
+            MatrixView<T> S) override;
+
   void apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;
 
@@ -63,6 +70,7 @@ class CpuBackend final : public Backend<T> {
   std::vector<T> work_;
   std::vector<T> qr_work_;
   blas::SvdRoom<T> svd_room_;
+  Matrix<T> activation_room_;  // a column for each thread
 };
 
 }  // namespace widehead

@@ -1,1 +1,142 @@
-// placeholder
+#include "widehead/train/network.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <stdexcept>
+
+#include "widehead/errors.h"
+
+namespace widehead {
+namespace {
+
+constexpr std::uint32_t input_stream = 0x45;    // "E"
+constexpr std::uint32_t hidden_stream = 0x100;  // and following
+
+InputLayerOptions input_options(const NetworkOptions& options) {
+  InputLayerOptions input;
+  input.features = options.features;
+  input.width = options.embedding;
+  input.slots = options.slots;
+  input.activation = options.activation;
+  input.initial_scale = options.input_scale;
+  input.optimizer = options.optimizer;
+  return input;
+}
+
+void check(const NetworkOptions& options) {
+  const auto positive = [](Size value, const char* name) {
+    if (value < 1) throw std::invalid_argument(fmt::format("network: {} = {}, but it must be 1 or more", name, value));
+  };
+  positive(options.features, "features");
+  positive(options.slots, "slots");
+  positive(options.embedding, "embedding");
+  for (const Size width : options.hidden) positive(width, "a hidden width");
+  if (!(options.clip >= 0)) {
+    throw std::invalid_argument(fmt::format("network: clip = {}, but it must be 0 or more", options.clip));
+  }
+}
+
+}  // namespace
+
+template <class T>
+Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> backend)
+    : options_((check(options), options)),
+      backend_(std::move(backend)),
+      input_(input_options(options), Random(options.seed, input_stream)),
+      head_(make_head<T>(options.head, backend_)),
+      head_rate_(options.head_rate) {
+  auto widths = options.hidden;
+  const Size d = options.head.layer.dim;
+  const bool input_is_H = options.slots == 1 && widths.empty() && options.embedding == d;
+  if (!input_is_H) widths.push_back(d);
+  Size in = input_.width();
+  for (std::size_t k = 0; k < widths.size(); ++k) {
+    hidden_.emplace_back(HiddenLayerOptions{in, widths[k], options.activation, options.optimizer},
+                         Random(options.seed, hidden_stream + static_cast<std::uint32_t>(k)));
+    in = widths[k];
+  }
+  activations_.resize(hidden_.size() + 1);
+  gradients_.resize(hidden_.size() + 1);
+}
+
+/// Where embeddings are concatenated, every slot is an example of its own.
+template <class T>
+SparseBatch<T> Network<T>::by_slot(const SparseBatch<T>& X) {
+  if (options_.slots == 1) return X;
+  if (X.nonzeros() != options_.slots * X.examples()) {
+    throw std::invalid_argument(fmt::format("network: {} inputs in {} examples, but each has {} slots", X.nonzeros(),
+                                            X.examples(), options_.slots));
+  }
+  while (static_cast<Size>(slot_offsets_.size()) <= X.nonzeros()) {
+    slot_offsets_.push_back(static_cast<std::int64_t>(slot_offsets_.size()));
+  }
+  return X.with_offsets(std::span(slot_offsets_).first(static_cast<std::size_t>(X.nonzeros()) + 1));
+}
+
+template <class T>
+ConstView<T> Network<T>::hidden(const SparseBatch<T>& X) {
+  activations_.front() = input_.forward(*backend_, by_slot(X));
+  for (std::size_t k = 0; k < hidden_.size(); ++k) {
+    activations_[k + 1] = hidden_[k].forward(*backend_, activations_[k]);
+  }
+  return activations_.back();
+}
+
+template <class T>
+double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor) {
+  const auto H = hidden(X);
+  const auto gradient = [&](std::size_t k) {
+    return gradients_[k].scratch(activations_[k].rows, activations_[k].cols);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  eta_ = head_rate_.eta_for(*head_, H, targets, head_factor);
+  const double loss = head_->step(H, targets, eta_, gradient(hidden_.size()));
+  head_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  for (std::size_t k = hidden_.size(); k > 0; --k) {
+    hidden_[k - 1].backward(*backend_, activations_[k - 1], gradient(k), gradient(k - 1));
+  }
+  input_.backward(*backend_, by_slot(X), gradient(0));
+
+  Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
+  double squared_norm = input_.squared_gradient_norm(*backend_);
+  for (const auto& layer : hidden_) squared_norm += layer.squared_gradient_norm(*backend_);
+  if (!std::isfinite(squared_norm)) {
+    throw NumericalError(
+        fmt::format("step {}: the gradient of the lower layers is not finite: the run has diverged "
+                    "(lr = {}, eta of the head = {})",
+                    steps_ + 1, lr, eta_));
+  }
+  const double norm = std::sqrt(squared_norm) * update.scale;
+  if (options_.clip > 0 && norm > options_.clip) update.scale *= options_.clip / norm;
+  for (auto& layer : hidden_) layer.update(*backend_, update);
+  input_.update(*backend_, update);
+  ++steps_;
+  return loss;
+}
+
+template <class T>
+void Network<T>::visit_state(StateVisitor& state) {
+  state.scalar("steps", steps_);
+  {
+    const auto scope = state.scope("input");
+    input_.visit_state(state);
+  }
+  for (std::size_t k = 0; k < hidden_.size(); ++k) {
+    const auto scope = state.scope(fmt::format("hidden{}", k + 1));
+    hidden_[k].visit_state(state);
+  }
+  {
+    const auto scope = state.scope("head_rate");
+    head_rate_.visit_state(state);
+  }
+  const auto scope = state.scope("head");
+  head_->visit_state(state);
+}
+
+template class Network<float>;
+template class Network<double>;
+
+}  // namespace widehead

@@ -1,0 +1,44 @@
+#pragma once
+/// A dense hidden layer: A = s(W X + b1ᵀ), W (out x in).
+
+#include <vector>
+
+#include "widehead/random.h"
+#include "widehead/train/parameter.h"
+
+namespace widehead {
+
+struct HiddenLayerOptions {
+  Size in = 0, out = 0;
+  Activation activation = Activation::relu;
+  Optimizer optimizer = Optimizer::adam;
+};
+
+template <class T>
+class HiddenLayer {
+ public:
+  /// W starts normal with variance 2/in for relu, 1/in otherwise, which keeps the scale of what passes through.
+  HiddenLayer(const HiddenLayerOptions& options, const Random& random);
+
+  Size in() const { return options_.in; }
+  Size out() const { return options_.out; }
+  /// A (out x m), valid until the next call.
+  ConstView<T> forward(Backend<T>& backend, ConstView<T> X);
+  /// From ∂L/∂A, which is overwritten, the gradients of W and b and grad_X ← ∂L/∂X. After forward with the same X.
+  void backward(Backend<T>& backend, ConstView<T> X, MatrixView<T> grad_A, MatrixView<T> grad_X);
+  double squared_gradient_norm(Backend<T>& backend) const;
+  void update(Backend<T>& backend, const Update& update);
+
+  void visit_state(StateVisitor& state);
+
+ private:
+  HiddenLayerOptions options_;
+  Parameter<T> W_;  // out x in
+  Parameter<T> b_;  // out x 1
+  // of a step
+  Matrix<T> A_;       // out x m
+  Matrix<T> grad_W_;  // out x in
+  Matrix<T> grad_b_;  // out x 1
+};
+
+}  // namespace widehead

@@ -1,0 +1,66 @@
+#pragma once
+/// A trained model as a folder holds it: its options, what its outputs are called, its network.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "widehead/data/item_index.h"
+#include "widehead/data/vocabulary.h"
+#include "widehead/train/network.h"
+#include "widehead/train/options.h"
+#include "widehead/train/predictor.h"
+
+namespace widehead {
+
+class ModelFolder;
+
+/// What the manifest of a model says beside the list of its files.
+struct ModelInfo {
+  Job job = Job::lm;
+  Size features = 0, outputs = 0;  ///< F, D
+  std::int64_t examples = 0;       ///< in the training data
+  double share = 0;                ///< of the run that is done
+  std::int64_t steps = 0;
+  bool complete = false;
+
+  std::string to_json() const;
+  /// @throws FileError naming the path
+  static ModelInfo from_json(const std::string& json, const std::string& path);
+};
+
+/// Names of files in a model's folder.
+namespace model_files {
+inline constexpr const char* config = "config.toml";
+inline constexpr const char* state = "state.safetensors";
+inline constexpr const char* metrics = "metrics.jsonl";
+inline constexpr const char* vocabulary = "vocabulary.txt";
+inline constexpr const char* items = "items.txt";
+inline constexpr const char* tokens = "tokens.bin";  ///< the corpus as ids; not part of the model, made again if lost
+}  // namespace model_files
+
+template <class T>
+struct Model {
+  ModelInfo info;
+  TrainOptions options;
+  std::optional<Vocabulary> vocabulary;  ///< of lm
+  std::optional<ItemIndex> items;        ///< of items
+  std::vector<std::int64_t> counts;      ///< how often each output was a target
+  std::unique_ptr<Network<T>> network;
+
+  /// What an output is called: a word, an item's name, a label's number.
+  std::string name_of(Index output) const;
+  std::optional<Index> find(std::string_view name) const;
+  Predictor<T> predictor() const;
+};
+
+using AnyModel = std::variant<Model<float>, Model<double>>;
+
+/// Opens a model for use, in the precision it was trained in.
+/// @param threads  0 for one per core
+/// @throws FileError for what is no model, a damaged one or one of a newer version; std::system_error
+AnyModel open_model(const std::string& path, int threads = 0);
+
+}  // namespace widehead

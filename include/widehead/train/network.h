@@ -1,0 +1,73 @@
+#pragma once
+/// A feed-forward network: sparse input layer, hidden layers, and an output layer ("head") of any kind.
+///   X → A₀ → A₁ → … → H → head
+/// Lower layers minimise the mean loss of a minibatch with SGD or Adam; the head takes its own exact gradient step.
+
+#include <memory>
+#include <vector>
+
+#include "widehead/heads.h"
+#include "widehead/train/head_rate.h"
+#include "widehead/train/hidden_layer.h"
+#include "widehead/train/input_layer.h"
+
+namespace widehead {
+
+struct NetworkOptions {
+  Size features = 0;         ///< F, of the sparse input
+  Size slots = 1;            ///< words whose embeddings are concatenated; 1 for sums
+  Size embedding = 0;        ///< e, width of the input layer for each slot
+  std::vector<Size> hidden;  ///< widths between the input layer and H; H itself has head.layer.dim
+  Activation activation = Activation::relu;
+  double input_scale = 0.1;  ///< standard deviation of initial embeddings
+  Optimizer optimizer = Optimizer::adam;
+  AdamOptions adam;
+  double clip = 0;  ///< largest norm of the lower layers' gradient; 0 for no limit
+  HeadRateOptions head_rate;
+  HeadOptions head;
+  std::uint64_t seed = 0;
+};
+
+template <class T>
+class Network {
+ public:
+  /// A sum as input layer whose width is H's needs no hidden layer: A₀ = H. Otherwise there is one at least.
+  Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> backend);
+
+  /// H (d x m) of a minibatch, valid until the next call.
+  ConstView<T> hidden(const SparseBatch<T>& X);
+  /// Trains on a minibatch with all rates multiplied: returns its loss before the step, summed over examples.
+  /// @throws NumericalError where the run has diverged
+  double step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor);
+  /// The loss alone.
+  double evaluate(const SparseBatch<T>& X, const SparseBatch<T>& targets) {
+    return head_->evaluate(hidden(X), targets);
+  }
+
+  OutputLayer<T>& head() { return *head_; }
+  ConstView<T> embeddings() const { return input_.embeddings(); }  ///< e x F
+  std::int64_t steps() const { return steps_; }
+  double last_eta() const { return eta_; }  ///< of the head, in the last step
+  /// Seconds spent in the head, of all steps taken by this object.
+  double head_seconds() const { return head_seconds_; }
+
+  void visit_state(StateVisitor& state);
+
+ private:
+  SparseBatch<T> by_slot(const SparseBatch<T>& X);
+
+  NetworkOptions options_;
+  std::shared_ptr<Backend<T>> backend_;
+  InputLayer<T> input_;
+  std::vector<HiddenLayer<T>> hidden_;
+  std::unique_ptr<OutputLayer<T>> head_;
+  HeadRate<T> head_rate_;
+  std::int64_t steps_ = 0;
+  double eta_ = 0;
+  double head_seconds_ = 0;
+  std::vector<ConstView<T>> activations_;  // A₀, A₁, …, H
+  std::vector<Matrix<T>> gradients_;       // of the same
+  std::vector<std::int64_t> slot_offsets_;
+};
+
+}  // namespace widehead

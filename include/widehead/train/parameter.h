@@ -1,0 +1,77 @@
+#pragma once
+/// A trained matrix of the layers below the head: its value, its gradient, and what its optimiser remembers.
+
+#include <cstdint>
+#include <span>
+
+#include "widehead/adam.h"
+#include "widehead/backend.h"
+#include "widehead/matrix.h"
+#include "widehead/state.h"
+
+namespace widehead {
+
+enum class Optimizer { sgd, adam };
+
+/// One update of all parameters.
+struct Update {
+  Optimizer optimizer = Optimizer::adam;
+  double eta = 0;
+  AdamOptions adam;
+  std::int64_t t = 1;  ///< updates taken, this one included
+  double scale = 1;    ///< gradients are multiplied by this first
+};
+
+/// Columns are updated all together (a dense layer's) or a few at a time (an embedding's): then Adam's moments of
+/// the others stay as they are, which is what makes an update O(columns touched).
+template <class T>
+class Parameter {
+ public:
+  Parameter() = default;
+  Parameter(Size rows, Size cols, Optimizer optimizer) : value_(rows, cols) {
+    if (optimizer == Optimizer::adam) {
+      mean_ = Matrix<T>(rows, cols);
+      square_ = Matrix<T>(rows, cols);
+    }
+  }
+
+  MatrixView<T> value() { return value_; }
+  ConstView<T> value() const { return value_; }
+
+  void update(Backend<T>& backend, const Update& update, ConstView<T> gradient) {
+    if (update.optimizer == Optimizer::adam) {
+      backend.adam(adam_step(update), {}, gradient, value_, mean_, square_);
+    } else {
+      backend.add(static_cast<T>(-update.eta * update.scale), gradient, T(1), value_, value_);
+    }
+  }
+  /// Column k of the gradient belongs to column columns[k]; columns are distinct.
+  void update_columns(Backend<T>& backend, const Update& update, std::span<const Index> columns,
+                      ConstView<T> gradient) {
+    if (columns.empty()) return;
+    if (update.optimizer == Optimizer::adam) {
+      backend.adam(adam_step(update), columns, gradient, value_, mean_, square_);
+      return;
+    }
+    const T alpha = static_cast<T>(-update.eta * update.scale);
+    for (std::size_t k = 0; k < columns.size(); ++k) {
+      const auto column = value_.view().columns(columns[k], 1);
+      backend.add(alpha, gradient.columns(static_cast<Size>(k), 1), T(1), column, column);
+    }
+  }
+
+  void visit_state(StateVisitor& state) {
+    state.block("value", value_.view());
+    if (mean_.size() == 0) return;
+    state.block("adam_mean", mean_.view());
+    state.block("adam_square", square_.view());
+  }
+
+ private:
+  static AdamStep adam_step(const Update& update) { return {update.adam, update.eta, update.t, update.scale}; }
+
+  Matrix<T> value_;
+  Matrix<T> mean_, square_;  // shaped like value_, for Adam
+};
+
+}  // namespace widehead

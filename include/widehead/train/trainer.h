@@ -1,0 +1,83 @@
+#pragma once
+/// The training loop: minibatches through a network, rates by schedule, checkpoints, figures. What is kept where, how a
+/// model is judged and who looks on is the business of its hooks.
+
+#include <chrono>
+
+#include "widehead/train/batch.h"
+#include "widehead/train/network.h"
+#include "widehead/train/schedule.h"
+
+namespace widehead {
+
+struct TrainerOptions {
+  std::int64_t epochs = 1;
+  Size batch = 128;  ///< m
+  double lr = 1e-3;  ///< of the lower layers
+  Schedule schedule = Schedule::linear;
+  double warm_up = 0;
+  double save_every_seconds = 600;  ///< 0 for the end only
+};
+
+/// Where a run stands.
+struct Progress {
+  double share = 0;        ///< of the run, 0 … 1
+  std::int64_t epoch = 0;  ///< epochs begun
+  std::int64_t epochs = 0;
+  std::int64_t steps = 0;
+  std::int64_t examples = 0;
+  double loss = 0;  ///< mean per example, of late
+  double lr = 0;
+  double eta = 0;      ///< of the head
+  double seconds = 0;  ///< in this process
+  double examples_per_second = 0;
+  double seconds_left = 0;   ///< estimated
+  double waiting_share = 0;  ///< of the time, for data
+  double head_share = 0;     ///< of the time, in the head
+};
+
+class TrainerHooks {
+ public:
+  virtual ~TrainerHooks() = default;
+  virtual void save() = 0;                         ///< a checkpoint, of the trainer's state too
+  virtual void log(const Progress& progress) = 0;  ///< figures worth keeping, two hundred times a run
+  virtual void after_epoch(const Progress& progress) = 0;
+  virtual void progress(const Progress& progress) = 0;  ///< after every step: must be quick
+  virtual bool should_stop() = 0;
+};
+
+template <class T>
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, Network<T>& network, const BatchSource<T>& source, TrainerHooks& hooks);
+
+  /// Trains until the last epoch is over or a hook says stop; saves in both cases. True when the run is complete.
+  bool run();
+
+  const Cursor& cursor() const { return cursor_; }  ///< the next minibatch
+  void visit_state(StateVisitor& state);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr double logs_per_run = 200;
+
+  double share_of_run() const;
+  Progress progress(double waited) const;
+
+  TrainerOptions options_;
+  Network<T>& network_;
+  const BatchSource<T>& source_;
+  TrainerHooks& hooks_;
+  // the state of a run
+  Cursor cursor_;
+  std::int64_t examples_ = 0;
+  double recent_loss_ = 0, recent_examples_ = 0;  // since the last log
+  std::int64_t logs_ = 0;
+  // of this process
+  Clock::time_point start_;
+  std::int64_t first_example_ = 0;
+  double first_share_ = 0;
+  double lr_ = 0;
+};
+
+}  // namespace widehead

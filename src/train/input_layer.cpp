@@ -1,0 +1,69 @@
+#include "widehead/train/input_layer.h"
+
+#include <algorithm>
+
+#include "initialize.h"
+
+namespace widehead {
+
+template <class T>
+InputLayer<T>::InputLayer(const InputLayerOptions& options, const Random& random)
+    : options_(options), E_(options.width, options.features, options.optimizer) {
+  fill_normal<T>(random, options.initial_scale, E_.value());
+  if (sums()) {
+    b_ = Parameter<T>(options.width, 1, options.optimizer);
+    grad_b_.resize(static_cast<std::size_t>(options.width));
+  }
+}
+
+template <class T>
+ConstView<T> InputLayer<T>::forward(Backend<T>& backend, const SparseBatch<T>& X) {
+  const auto A = A_.scratch(options_.width, X.examples());
+  backend.gather(E_.value(), X, A);  // E X
+  if (sums()) backend.activate(options_.activation, {b_.value().data, static_cast<std::size_t>(b_.value().rows)}, A);
+  return ConstView<T>(A.data, width(), X.examples() / options_.slots);
+}
+
+template <class T>
+void InputLayer<T>::backward(Backend<T>& backend, const SparseBatch<T>& X, MatrixView<T> grad_A) {
+  const MatrixView<T> grad(grad_A.data, options_.width, X.examples());
+  if (sums()) {
+    backend.activate_backward(options_.activation, A_.scratch(options_.width, X.examples()), grad);
+    backend.sum_columns(grad, grad_b_);
+  }
+  touched_.assign(X);
+  backend.combine(touched_, grad, grad_E_.scratch(options_.width, touched_.count()));
+}
+
+template <class T>
+double InputLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
+  const ConstView<T> grad_E(grad_E_.data(), options_.width, touched_.count());
+  double sum = backend.dot(grad_E, grad_E);
+  if (sums()) {
+    const ConstView<T> grad_b(grad_b_.data(), options_.width, 1);
+    sum += backend.dot(grad_b, grad_b);
+  }
+  return sum;
+}
+
+template <class T>
+void InputLayer<T>::update(Backend<T>& backend, const Update& update) {
+  E_.update_columns(backend, update, touched_.rows(), grad_E_.scratch(options_.width, touched_.count()));
+  if (sums()) b_.update(backend, update, ConstView<T>(grad_b_.data(), options_.width, 1));
+}
+
+template <class T>
+void InputLayer<T>::visit_state(StateVisitor& state) {
+  {
+    const auto scope = state.scope("embeddings");
+    E_.visit_state(state);
+  }
+  if (!sums()) return;
+  const auto scope = state.scope("bias");
+  b_.visit_state(state);
+}
+
+template class InputLayer<float>;
+template class InputLayer<double>;
+
+}  // namespace widehead

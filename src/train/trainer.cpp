@@ -1,0 +1,101 @@
+#include "widehead/train/trainer.h"
+
+#include <algorithm>
+
+#include "widehead/train/prefetcher.h"
+
+namespace widehead {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+template <class T>
+Trainer<T>::Trainer(const TrainerOptions& options, Network<T>& network, const BatchSource<T>& source,
+                    TrainerHooks& hooks)
+    : options_(options), network_(network), source_(source), hooks_(hooks) {}
+
+template <class T>
+double Trainer<T>::share_of_run() const {
+  return std::min(1.0, (static_cast<double>(cursor_.epoch) + source_.share_of_epoch(cursor_)) /
+                           static_cast<double>(options_.epochs));
+}
+
+template <class T>
+Progress Trainer<T>::progress(double waited) const {
+  Progress p;
+  p.share = share_of_run();
+  p.epoch = std::min(cursor_.epoch + 1, options_.epochs);
+  p.epochs = options_.epochs;
+  p.steps = network_.steps();
+  p.examples = examples_;
+  p.loss = recent_examples_ > 0 ? recent_loss_ / recent_examples_ : 0;
+  p.lr = lr_;
+  p.eta = network_.last_eta();
+  p.seconds = seconds_since(start_);
+  const double done = p.share - first_share_;
+  if (p.seconds > 0) {
+    p.examples_per_second = static_cast<double>(examples_ - first_example_) / p.seconds;
+    p.waiting_share = waited / p.seconds;
+    p.head_share = network_.head_seconds() / p.seconds;
+  }
+  if (done > 0) p.seconds_left = p.seconds * (1 - p.share) / done;
+  return p;
+}
+
+template <class T>
+bool Trainer<T>::run() {
+  start_ = Clock::now();
+  auto last_save = start_;
+  first_example_ = examples_;
+  first_share_ = share_of_run();
+  Prefetcher<T> batches(source_, cursor_, options_.epochs, options_.batch);
+  bool stopped = false;
+  while (const auto* batch = stopped ? nullptr : batches.next()) {
+    const double factor = rate_factor(options_.schedule, options_.warm_up, share_of_run());
+    lr_ = options_.lr * factor;
+    recent_loss_ +=
+        network_.step(batch->inputs.view(source_.features()), batch->targets.view(source_.outputs()), lr_, factor);
+    recent_examples_ += static_cast<double>(batch->examples());
+    examples_ += batch->examples();
+    const bool epoch_is_over = batch->next.epoch > cursor_.epoch;
+    cursor_ = batch->next;
+
+    const auto now = progress(batches.seconds_waited());
+    hooks_.progress(now);
+    if (now.share * logs_per_run >= static_cast<double>(logs_ + 1)) {
+      hooks_.log(now);
+      logs_ = static_cast<std::int64_t>(now.share * logs_per_run);
+      recent_loss_ = recent_examples_ = 0;
+    }
+    if (epoch_is_over) hooks_.after_epoch(now);
+    stopped = hooks_.should_stop() && cursor_.epoch < options_.epochs;
+    if (options_.save_every_seconds > 0 && seconds_since(last_save) >= options_.save_every_seconds) {
+      hooks_.save();
+      last_save = Clock::now();
+    }
+  }
+  hooks_.save();
+  return !stopped;
+}
+
+template <class T>
+void Trainer<T>::visit_state(StateVisitor& state) {
+  state.scalar("epoch", cursor_.epoch);
+  state.scalar("position", cursor_.position);
+  state.scalar("examples", examples_);
+  state.scalar("recent_loss", recent_loss_);
+  state.scalar("recent_examples", recent_examples_);
+  state.scalar("logs", logs_);
+  if (state.loading() && (cursor_.epoch < 0 || cursor_.position < 0)) {
+    state.refuse("position", "is before the beginning");
+  }
+}
+
+template class Trainer<float>;
+template class Trainer<double>;
+
+}  // namespace widehead
