@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   widehead::cli::Action action;
   try {
+    widehead::cli::add_train(app, action);
     widehead::cli::add_info(app, action);
     widehead::cli::add_verify(app, action);
     widehead::cli::add_bench(app, action);

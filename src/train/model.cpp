@@ -1,0 +1,118 @@
+#include "widehead/train/model.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "widehead/errors.h"
+#include "widehead/model/model_folder.h"
+#include "widehead/model/safetensors.h"
+#include "widehead/train/assemble.h"
+
+namespace widehead {
+namespace {
+
+/// Reads the state of a run as far as a model in use needs it.
+template <class T>
+Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions options, int threads) {
+  Model<T> model;
+  model.info = info;
+  if (folder.has(model_files::vocabulary)) model.vocabulary = Vocabulary::load(folder.path_of(model_files::vocabulary));
+  if (folder.has(model_files::items)) model.items = ItemIndex::load(folder.path_of(model_files::items));
+  const auto named = model.vocabulary ? model.vocabulary->size() : model.items ? model.items->size() : info.outputs;
+  if (named != info.outputs) {
+    throw FileError(fmt::format("{}: names of {} outputs, but the model has {}", folder.path().string(), named, info.outputs));
+  }
+  std::string scratch;  // V of a model that was trained out of memory is read into a file that nobody else sees
+  if (!options.rows_file.empty()) {
+    scratch = (folder.path() / fmt::format("rows.{}.tmp", getpid())).string();
+    options.rows_file = scratch;
+  }
+  const SafetensorsFile state(folder.path_of(model_files::state));
+  model.counts.resize(static_cast<std::size_t>(info.outputs));
+  state.load_part([&](StateVisitor& visitor) { visitor.list("counts", model.counts); });
+  if (static_cast<Size>(model.counts.size()) != info.outputs) {
+    throw FileError(fmt::format("{}: {} counts for {} outputs", folder.path().string(), model.counts.size(), info.outputs));
+  }
+  model.network = std::make_unique<Network<T>>(
+      network_options(info.job, options, info.features, info.outputs, model.counts), make_cpu_backend<T>(threads));
+  if (!scratch.empty()) std::filesystem::remove(scratch);
+  state.load_part([&](StateVisitor& visitor) {
+    const auto scope = visitor.scope("network");
+    model.network->visit_state(visitor);
+  });
+  model.options = std::move(options);
+  return model;
+}
+
+}  // namespace
+
+std::string ModelInfo::to_json() const {
+  return nlohmann::ordered_json{{"job", widehead::name_of(job)}, {"features", features}, {"outputs", outputs},
+                                {"examples", examples},          {"share", share},       {"steps", steps},
+                                {"complete", complete}}
+      .dump();
+}
+
+ModelInfo ModelInfo::from_json(const std::string& json, const std::string& path) {
+  try {
+    const auto document = nlohmann::json::parse(json);
+    ModelInfo info;
+    info.job = job_named(document.at("job").get<std::string>());
+    info.features = document.at("features").get<Size>();
+    info.outputs = document.at("outputs").get<Size>();
+    info.examples = document.at("examples").get<std::int64_t>();
+    info.share = document.at("share").get<double>();
+    info.steps = document.at("steps").get<std::int64_t>();
+    info.complete = document.at("complete").get<bool>();
+    constexpr Size most = 0x7FFFFFFF;
+    if (info.features < 1 || info.features > most || info.outputs < 1 || info.outputs > most) {
+      throw FileError(fmt::format("{}: a model with {} features and {} outputs", path, info.features, info.outputs));
+    }
+    return info;
+  } catch (const nlohmann::json::exception& error) {
+    throw FileError(fmt::format("{}: the manifest's info is not that of a model: {}", path, error.what()));
+  } catch (const std::invalid_argument& error) {
+    throw FileError(fmt::format("{}: {}", path, error.what()));
+  }
+}
+
+template <class T>
+std::string Model<T>::name_of(Index output) const {
+  if (vocabulary) return std::string(vocabulary->word(output));
+  if (items) return std::string(items->name(output));
+  return fmt::format("{}", output);
+}
+
+template <class T>
+std::optional<Index> Model<T>::find(std::string_view name) const {
+  if (vocabulary) return vocabulary->find(name);
+  if (items) return items->find(name);
+  Index label = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), label);
+  const bool is_label = error == std::errc() && end == name.data() + name.size() && label >= 0 && label < info.outputs;
+  return is_label ? std::optional(label) : std::nullopt;
+}
+
+template <class T>
+Predictor<T> Model<T>::predictor() const {
+  return Predictor<T>(*network, target_scale<T>(options, counts));
+}
+
+AnyModel open_model(const std::string& path, int threads) {
+  const auto folder = ModelFolder::open(path);
+  const auto info = ModelInfo::from_json(folder.info(), path);
+  auto options = read_toml(folder.path_of(model_files::config), &info.job).options;
+  options.out = path;
+  check(info.job, options);
+  if (options.dtype == "f64") return open_in<double>(folder, info, std::move(options), threads);
+  return open_in<float>(folder, info, std::move(options), threads);
+}
+
+template struct Model<float>;
+template struct Model<double>;
+
+}  // namespace widehead
