@@ -122,7 +122,6 @@ class XzDecoder final : public FallibleDecoder {
       case LZMA_MEMLIMIT_ERROR:
         fail(fmt::format("they ask for more than {} MiB of memory", max_xz_memory >> 20));
         break;
-      case LZMA_FORMAT_ERROR: fail("what follows is no xz stream"); break;
       case LZMA_OPTIONS_ERROR: fail("unsupported options"); break;
       default: fail("checksum or structure"); break;
     }

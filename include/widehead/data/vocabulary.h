@@ -29,7 +29,7 @@ class Vocabulary {
   /// @throws std::invalid_argument if no word is left, with the option that is to blame
   Vocabulary(const StringIndex& words, const std::vector<std::int64_t>& counts, const VocabularyOptions& options);
 
-  /// A line for each word, "word<TAB>count", the unknown word first; see docs/formats.md.
+  /// A line for each word, "word<TAB>count", the unknown word first; no header.
   /// @throws FileError naming the line, std::system_error
   static Vocabulary load(const std::string& path);
   static Vocabulary load(LineReader& lines);
