@@ -182,7 +182,7 @@ void FactoredLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.block("S", S_.view());
   visitor.scalar("stack_bound", stack_bound_);
   visitor.scalar("V_bound", V_bound_);
-  visitor.scalar("inversions", inversions_);
+  visitor.count("inversions", inversions_);
   common_.visit_state(visitor);
   visitor.part("stabilizer", stabilizer_);
 }

@@ -289,8 +289,7 @@ void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, Const
 
 template <class T>
 void OutputLayer<T>::visit_state(StateVisitor& visitor) {
-  visitor.scalar("steps", steps_);
-  if (steps_ < 0) visitor.refuse("steps", fmt::format("is {}, but it must not be negative", steps_));
+  visitor.count("steps", steps_);
   visit_own_state(visitor);
 }
 

@@ -123,8 +123,8 @@ template <class T>
 void RowStore<T>::visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used) {
   if (visitor.loading()) memory_.clear();
   visitor.sparse_block("V", view(), next_used);
-  visitor.scalar("rows_read", rows_read_);
-  visitor.scalar("rows_written", rows_written_);
+  visitor.count("rows_read", rows_read_);
+  visitor.count("rows_written", rows_written_);
 }
 
 template class RowStore<float>;

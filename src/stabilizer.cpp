@@ -172,9 +172,9 @@ void Stabilizer<T>::restore_pristine(Backend<T>& backend, Factors<T> factors) {
 
 template <class T>
 void Stabilizer<T>::visit_state(StateVisitor& visitor) {
-  visitor.scalar("checks", account_.checks);
-  visitor.scalar("fixes", account_.fixes);
-  visitor.scalar("restores", account_.restores);
+  visitor.count("checks", account_.checks);
+  visitor.count("fixes", account_.fixes);
+  visitor.count("restores", account_.restores);
   visitor.scalar("seconds", account_.seconds);
 }
 

@@ -38,6 +38,11 @@ StateVisitor::Scope::Scope(StateVisitor& visitor, std::string_view name)
 
 StateVisitor::Scope::~Scope() { visitor_.prefix_.resize(outer_length_); }
 
+void StateVisitor::count(std::string_view name, std::int64_t& value) {
+  scalar(name, value);
+  if (value < 0 || value > (std::int64_t{1} << 62)) refuse(name, fmt::format("is {}, but it must be 0 … 2⁶²", value));
+}
+
 void StateVisitor::transfer_fixed(Array array) {
   if (loading()) saved_shape(array.name, array.type, array.shape);
   transfer(array);

@@ -66,11 +66,11 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
     visit_panel(visitor, block.panel);
   }
   visit_panel(visitor, panel_);
-  visitor.scalar("low_rank", account_.low_rank);
-  visitor.scalar("blocks_made", account_.blocks);
-  visitor.scalar("merges", account_.merges);
-  visitor.scalar("rows_caught_up", account_.rows_caught_up);
-  visitor.scalar("rows_moved", account_.rows_moved);
+  visitor.count("low_rank", account_.low_rank);
+  visitor.count("blocks_made", account_.blocks);
+  visitor.count("merges", account_.merges);
+  visitor.count("rows_caught_up", account_.rows_caught_up);
+  visitor.count("rows_moved", account_.rows_moved);
   visitor.scalar("products", account_.products);
   if (loading) check_epochs(visitor);
 }

@@ -291,9 +291,9 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.block("high", high_.view());
   visitor.block("low", low_.view());
   visitor.scalar("stack_bound", stack_bound_);
-  visitor.scalar("absorbs", account_.absorbs);
-  visitor.scalar("flips", account_.flips);
-  visitor.scalar("deflated", account_.deflated);
+  visitor.count("absorbs", account_.absorbs);
+  visitor.count("flips", account_.flips);
+  visitor.count("deflated", account_.deflated);
   visitor.scalar("close_seconds", account_.close_seconds);
   visitor.scalar("flip_flops", account_.flip_flops);
 }

@@ -1,4 +1,4 @@
-#include "widehead/model/output_file.h"
+#include "widehead/data/output_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -80,11 +80,11 @@ TEST(OutputFile, HasThePermissionsOfAnyNewFile) {
 }
 
 TEST(OutputFile, NamesThePathThatFails) {
-  expect_throw<std::system_error>([] { OutputFile("/nowhere/out"); }, {"/nowhere/out: cannot be created"});
+  expect_throw<std::system_error>([] { OutputFile("/nowhere/out"); }, {"/nowhere/out: cannot create the file"});
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.path("taken"));
   OutputFile file(folder.path("taken"));
-  expect_throw<std::system_error>([&] { file.commit(); }, {folder.path("taken") + ": cannot be given its name"});
+  expect_throw<std::system_error>([&] { file.commit(); }, {folder.path("taken") + ": cannot rename the file into place"});
 }
 
 }  // namespace

@@ -459,6 +459,7 @@ TEST(WindowedState, ImpossibleEpochsRowsAndColumnsAreRefused) {
   };
   const auto now = number("timeline.now", std::uint32_t{});
   refuse("steps", 0, std::int64_t{-1}, {"steps", "-1"});
+  refuse("steps", 0, INT64_MAX, {"steps"});
   refuse("timeline.starts_as_zero", 0, std::uint8_t{0}, {"timeline.starts_as_zero"});
   refuse("timeline.stamps", 4, now + 2, {"timeline.stamps", "row 4", fmt::format("epoch {}", now + 1)});
   refuse("timeline.now", 0, now + 1, {"timeline.now"});

@@ -58,6 +58,8 @@ class StateVisitor {
   /// A number, shape {}; bool as u8.
   template <class V>
   void scalar(std::string_view name, V& value);
+  /// A number that only ever grows by counting: 0 … 2⁶², so that it may go on.
+  void count(std::string_view name, std::int64_t& value);
   /// Shape {n}; takes the saved length.
   template <class V>
   void list(std::string_view name, std::vector<V>& values);

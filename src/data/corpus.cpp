@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "output_file.h"
+#include "widehead/data/output_file.h"
 #include "token_header.h"
 #include "widehead/data/token_file.h"
 #include "widehead/errors.h"

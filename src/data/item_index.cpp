@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "output_file.h"
+#include "widehead/data/output_file.h"
 #include "text.h"
 
 namespace widehead {

@@ -1,4 +1,4 @@
-#include "output_file.h"
+#include "widehead/data/output_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace widehead {
 
@@ -39,6 +40,13 @@ inline std::string_view take_field(std::string_view& rest) {
   const std::string_view field(first, last);
   rest = std::string_view(last, rest.end());
   return field;
+}
+
+/// All runs of non-blanks.
+inline std::vector<std::string_view> fields_of(std::string_view line) {
+  std::vector<std::string_view> fields;
+  for (auto field = take_field(line); !field.empty(); field = take_field(line)) fields.push_back(field);
+  return fields;
 }
 
 /// A text of unknown origin for an error message: in quotes, cut after 40 bytes, and what is not

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "output_file.h"
+#include "widehead/data/output_file.h"
 #include "text.h"
 
 namespace widehead {

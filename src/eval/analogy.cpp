@@ -8,7 +8,8 @@
 #include <stdexcept>
 
 #include "cosines.h"
-#include "text_lines.h"
+#include "../data/text.h"
+#include "widehead/data/line_reader.h"
 
 namespace widehead {
 namespace {
@@ -69,12 +70,12 @@ std::vector<Answer> answer(const std::vector<Question>& questions, const std::ve
 
 AnalogyQuestions read_analogies(const std::string& path) {
   AnalogyQuestions result{path, {}};
-  TextLines lines(path);
-  while (lines.next()) {
-    const auto fields = lines.fields();
+  LineReader lines(path);
+  while (const auto line = lines.next()) {
+    const auto fields = fields_of(*line);
     if (fields.empty()) continue;
     if (fields[0].front() == ':') {
-      std::string_view name = lines.line();
+      std::string_view name = *line;
       name.remove_prefix(name.find(':') + 1);
       name.remove_prefix(std::min(name.find_first_not_of(" \t"), name.size()));
       result.sections.push_back({std::string(name.substr(0, name.find_last_not_of(" \t") + 1)), {}});

@@ -12,7 +12,8 @@
 #include <system_error>
 
 #include "cosines.h"
-#include "text_lines.h"
+#include "../data/text.h"
+#include "widehead/data/line_reader.h"
 
 namespace widehead {
 namespace {
@@ -42,10 +43,11 @@ std::vector<double> mean_ranks(std::span<const double> x) {
 
 WordPairs read_word_pairs(const std::string& path) {
   WordPairs result{path, {}};
-  TextLines lines(path);
-  for (bool may_be_header = true; lines.next();) {
-    const auto fields = lines.fields();
-    if (fields.empty() || lines.line().front() == '#') continue;
+  LineReader lines(path);
+  bool may_be_header = true;
+  while (const auto line = lines.next()) {
+    const auto fields = fields_of(*line);
+    if (fields.empty() || line->front() == '#') continue;
     if (fields.size() < 3) {
       lines.fail(
           fmt::format("found {} field{}, expected \"WORD WORD SCORE\"", fields.size(), fields.size() == 1 ? "" : "s"));

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "../data/output_file.h"
+#include "widehead/data/output_file.h"
 #include "widehead/errors.h"
 #include "widehead/model/model_folder.h"
 #include "widehead/model/safetensors.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "widehead/matrix.h"
-#include "widehead/model/output_file.h"
+#include "widehead/data/output_file.h"
 
 namespace widehead {
 

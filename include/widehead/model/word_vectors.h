@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "widehead/matrix.h"
-#include "widehead/model/output_file.h"
+#include "widehead/data/output_file.h"
 
 namespace widehead {
 

@@ -19,6 +19,10 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::string_view bytes);
+  template <class T>
+  void write_values(std::span<const T> values) {
+    write({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+  }
   void commit();
 
   /// Access to bytes that have been written, as often as wanted before commit().
