@@ -62,7 +62,11 @@ std::string long_text(std::uint64_t seed, Lines& lines) {
   std::string text;
   for (int i = 0; i < 60; ++i) {
     std::string line(static_cast<std::size_t>(dice.between(0, i % 20 == 19 ? 700'000 : 9'000)), 'x');
-    for (auto& c : line) c = static_cast<char>(dice.between(' ', '~'));
+    auto state = static_cast<std::uint64_t>(dice.between(0, 1 << 30));
+    for (auto& c : line) {
+      state = 6364136223846793005U * state + 1442695040888963407U;
+      c = static_cast<char>(' ' + (state >> 33) % 95);
+    }
     text += line + (i % 2 == 0 ? "\n" : "\r\n");
     lines.push_back(std::move(line));
   }
@@ -202,6 +206,40 @@ TEST_F(LineReaderFileTest, FilesAreRecognisedByTheirBytesAndNotByTheirNames) {
   EXPECT_EQ(read_all(LineReader(write("b.txt", gzip(text)))), lines);
   EXPECT_EQ(read_all(LineReader(write("c", xz(text)))), lines);
   EXPECT_EQ(read_all(LineReader(write("d.xz", zstd(text)))), lines);
+}
+
+TEST_F(LineReaderFileTest, ReadingAheadGivesTheSameLines) {
+  Lines lines;
+  const auto text = long_text(5, lines);
+  for (const auto& data : {text, gzip(text), xz(text), zstd(text), zstd(text) + zstd(""), gzip("")}) {
+    const auto file = write("a", data);
+    EXPECT_TRUE(read_all(LineReader::ahead(file)) == read_all(LineReader(file)));
+  }
+}
+
+TEST_F(LineReaderFileTest, ReadingAheadGivesTheSameErrors) {
+  Lines lines;
+  const auto text = long_text(6, lines);
+  const auto data = gzip(text);
+  const auto file = write("a", data.substr(0, data.size() - 3));
+  expect_error<FileError>([&] { read_all(LineReader::ahead(file)); },
+                          file + ":61: the gzip data stop before their end: the file is truncated");
+  auto reader = LineReader::ahead(file);
+  for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_EQ(reader.next(), lines[i]);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(reader.next(), FileError) << "the end stays the end";
+  expect_error<std::system_error>([&] { LineReader::ahead(path("none")); },
+                                  path("none") + ": cannot open the file: No such file or directory");
+  expect_error<std::system_error>([&] { read_all(LineReader::ahead(path(""))); },
+                                  path("") + ": cannot read the file: Is a directory");
+}
+
+TEST_F(LineReaderFileTest, ReadingAheadCanBeGivenUpAtAnyLine) {
+  Lines lines;
+  const auto file = write("a", long_text(7, lines));
+  for (const std::size_t taken : {0, 1, 30}) {
+    auto reader = LineReader::ahead(file);
+    for (std::size_t i = 0; i < taken; ++i) EXPECT_EQ(reader.next(), lines[i]);
+  }
 }
 
 TEST_F(LineReaderFileTest, ProgressIsThatOfTheCompressedFile) {

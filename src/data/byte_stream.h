@@ -55,16 +55,28 @@ class Decoder {
 /// The decoder of what begins with these bytes. @throws std::bad_alloc
 std::unique_ptr<Decoder> make_decoder(Bytes first);
 
-class ByteStream {
+/// What lines are cut from.
+class ByteReader {
  public:
-  explicit ByteStream(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {}
+  ByteReader() = default;
+  virtual ~ByteReader() = default;
+  ByteReader(const ByteReader&) = delete;
+  ByteReader& operator=(const ByteReader&) = delete;
 
   /// Fills the front of `out`, which is not empty, and returns how much of it; 0 is the end.
   /// @throws StreamError, std::system_error
-  std::size_t read(std::span<char> out);
+  virtual std::size_t read(std::span<char> out) = 0;
+  virtual std::int64_t bytes_read() const = 0;   ///< of the file as it is, compressed
+  virtual std::int64_t bytes_total() const = 0;  ///< 0 if unknown
+};
 
-  std::int64_t bytes_read() const { return taken_ - static_cast<std::int64_t>(pending_.size()); }
-  std::int64_t bytes_total() const { return source_->total(); }
+class ByteStream final : public ByteReader {
+ public:
+  explicit ByteStream(std::unique_ptr<ByteSource> source) : source_(std::move(source)) {}
+
+  std::size_t read(std::span<char> out) override;
+  std::int64_t bytes_read() const override { return taken_ - static_cast<std::int64_t>(pending_.size()); }
+  std::int64_t bytes_total() const override { return source_->total(); }
 
  private:
   std::unique_ptr<ByteSource> source_;

@@ -39,7 +39,7 @@ CorpusProgress write_ids(const std::vector<std::string>& paths, Tokenizer tokeni
   std::int64_t bytes_before = 0;
   std::vector<Index> ids;
   for (const auto& path : paths) {
-    LineReader lines(path);
+    auto lines = LineReader::ahead(path);
     while (const auto line = lines.next()) {
       ids.clear();
       try {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -37,8 +38,8 @@ class LabelsParser {
     if (!line) lines_.fail("the file is empty, expected a header: examples features labels");
     auto rest = *line;
     constexpr Size most = std::numeric_limits<Index>::max();
-    const std::pair<const char*, Size*> numbers[] = {
-        {"examples", &data_.examples}, {"features", &data_.inputs}, {"labels", &data_.outputs}};
+    const std::array<std::pair<const char*, Size*>, 3> numbers = {
+        {{"examples", &data_.examples}, {"features", &data_.inputs}, {"labels", &data_.outputs}}};
     for (const auto& [name, number] : numbers) {
       const auto field = take_field(rest);
       const auto value = parse_integer<Size>(field);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "byte_stream.h"
+#include "read_ahead.h"
 #include "widehead/errors.h"
 
 namespace widehead {
@@ -18,7 +19,7 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-LineReader::LineReader(std::string name, std::unique_ptr<ByteStream> stream, std::size_t max_line)
+LineReader::LineReader(std::string name, std::unique_ptr<ByteReader> stream, std::size_t max_line)
     : path_(std::move(name)),
       stream_(std::move(stream)),
       max_line_(std::min(max_line, SIZE_MAX / 4)),
@@ -32,6 +33,11 @@ LineReader::LineReader(std::string name, std::span<const std::byte> bytes, std::
                  std::make_unique<ByteStream>(
                      make_memory_source({reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()})),
                  max_line) {}
+
+LineReader LineReader::ahead(const std::string& path, std::size_t max_line) {
+  auto stream = std::make_unique<ByteStream>(open_file_source(path));
+  return {path, std::make_unique<ReadAhead>(std::move(stream)), max_line};
+}
 
 LineReader::LineReader(LineReader&& other) noexcept = default;
 LineReader& LineReader::operator=(LineReader&& other) noexcept = default;

@@ -15,7 +15,7 @@
 
 namespace widehead {
 
-class ByteStream;
+class ByteReader;
 
 class LineReader {
  public:
@@ -26,6 +26,8 @@ class LineReader {
   explicit LineReader(const std::string& path, std::size_t max_line = default_max_line);
   /// The same over bytes in memory, which must outlive the reader; `name` stands for the path in errors.
   LineReader(std::string name, std::span<const std::byte> bytes, std::size_t max_line = default_max_line);
+  /// The same as the first, unpacked by a thread of its own while lines are worked on.
+  static LineReader ahead(const std::string& path, std::size_t max_line = default_max_line);
   LineReader(LineReader&& other) noexcept;
   LineReader& operator=(LineReader&& other) noexcept;
   LineReader(const LineReader&) = delete;
@@ -44,11 +46,11 @@ class LineReader {
   [[noreturn]] void fail(std::string_view what) const;  ///< @throws FileError "PATH:LINE: what"
 
  private:
-  LineReader(std::string name, std::unique_ptr<ByteStream> stream, std::size_t max_line);
+  LineReader(std::string name, std::unique_ptr<ByteReader> stream, std::size_t max_line);
   void fill();
 
   std::string path_;
-  std::unique_ptr<ByteStream> stream_;
+  std::unique_ptr<ByteReader> stream_;
   std::size_t max_line_;
   std::vector<char> buffer_;
   std::size_t begin_ = 0;  // of the current line in the buffer

@@ -1,6 +1,7 @@
 #pragma once
 /// A corpus as ids on disk, mapped into memory and read as it is needed: it may be larger than RAM.
-/// Made by build_corpus and encode_corpus (corpus.h): a header of 40 bytes (src/data/token_header.h), then 4 bytes an id.
+/// Made by build_corpus and encode_corpus (corpus.h): a header of 40 bytes (src/data/token_header.h), then 4 bytes an
+/// id.
 
 #include <cstddef>
 #include <memory>
