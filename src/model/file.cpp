@@ -60,8 +60,14 @@ File File::open(const std::filesystem::path& path) {
   return file;
 }
 
-File File::create(const std::filesystem::path& path, bool is_new) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | (is_new ? O_EXCL : O_TRUNC), 0644);
+File File::create(const std::filesystem::path& path) {
+  auto file = open_or_create(path);
+  file.resize(0);
+  return file;
+}
+
+File File::open_or_create(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) throw_system_error(path, "cannot create");
   return {path, descriptor};
 }

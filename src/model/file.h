@@ -14,8 +14,9 @@ namespace widehead {
 
 class File {
  public:
-  static File open(const std::filesystem::path& path);                         ///< to read; regular files only
-  static File create(const std::filesystem::path& path, bool is_new = false);  ///< to write: emptied, or new
+  static File open(const std::filesystem::path& path);            ///< to read; regular files only
+  static File create(const std::filesystem::path& path);          ///< to write; emptied
+  static File open_or_create(const std::filesystem::path& path);  ///< to read and write
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
   File(const File&) = delete;
