@@ -140,7 +140,7 @@ TEST(Analogies, AreAnsweredAsDefined) {
 }
 
 TEST(Analogies, AreAnsweredAsDefinedAcrossBlocks) {
-  World world(1, 3, 9000, 300);  // more words and more questions than a block holds
+  World world(1, 3, 9000, 600);  // more words and more questions than a block holds
   check_world(world, 8500, 2);
 }
 

@@ -147,6 +147,7 @@ TEST(WordVectors, OfBinaryNameTheWordThatIsWrong) {
   };
   const std::string a = "a " + one_and_minus_two + "\n";
   refuses("x\x01\n", ":1: found \"x?\", expected \"WORDS DIM\"");
+  refuses("2 4611686018427387904\n", ":1: found 2 words of 4611686018427387904 values, for which");  // 2⁶² · 4 = 0
   refuses("3 2\n" + a, ":1: found 3 words of 2 values, for which a file of 15 bytes is too small");
   refuses("2 2\n" + a + std::string(9, '\n'), ": word 2: found the end of the file, expected a word");
   refuses("2 2\n" + a + "bcdefghij", ": word 2: found the end of the file, expected a space after a word");

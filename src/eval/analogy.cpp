@@ -82,7 +82,7 @@ AnalogyQuestions read_analogies(const std::string& path) {
       continue;
     }
     if (fields.size() != 4) {
-      lines.fail(fmt::format("found {} word{}, expected \"A B C D\" or \": SECTION\"", fields.size(),
+      lines.fail(fmt::format(R"(found {} word{}, expected "A B C D" or ": SECTION")", fields.size(),
                              fields.size() == 1 ? "" : "s"));
     }
     if (result.sections.empty()) lines.fail("found a question, expected \": SECTION\" before the first one");

@@ -45,7 +45,7 @@ WordCombination parse_combination(std::string_view text, const WordIndex& index)
     const bool is_leading_sign = is_sign && first == text.find_first_not_of(white);
     if (is_sign == expects_word && !is_leading_sign) {
       throw std::invalid_argument(
-          fmt::format("\"{}\": found \"{}\", expected {}", text, token, expects_word ? "a word" : "\"+\" or \"-\""));
+          fmt::format(R"("{}": found "{}", expected {})", text, token, expects_word ? "a word" : R"("+" or "-")"));
     }
     if (is_sign) {
       weight = token == "-" ? -1 : 1;

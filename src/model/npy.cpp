@@ -11,19 +11,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "'<f4' are the bytes of memory");
 
 /// "\x93NUMPY", version 1.0, the length of the rest of the header as two bytes, a Python dictionary padded with
-/// spaces, a newline; together a multiple of 64, so that the data can be mapped aligned.
+/// spaces, a newline. Together 128 bytes, which hold any shape, and after which the data can be mapped aligned.
 std::string npy_header(const char* descr, Size rows, Size dim) {
-  std::string dictionary =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}", descr, rows, dim);
-  constexpr std::size_t prefix = 10, alignment = 64;
-  const std::size_t total = (prefix + dictionary.size() + 1 + alignment - 1) / alignment * alignment;
-  dictionary.resize(total - prefix - 1, ' ');
-  dictionary += '\n';
-  const auto length = static_cast<unsigned>(dictionary.size());  // about 100: two bytes are plenty
+  constexpr std::size_t total = 128, prefix = 10, length = total - prefix;
   std::string header("\x93NUMPY\x01\x00", 8);
-  header += static_cast<char>(length & 0xffU);
-  header += static_cast<char>(length >> 8U);
-  return header + dictionary;
+  header += {static_cast<char>(length & 0xffU), static_cast<char>(length >> 8U)};
+  header += fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}", descr, rows, dim);
+  header.resize(total - 1, ' ');
+  return header + '\n';
 }
 
 template <class T>

@@ -37,7 +37,7 @@ std::string excerpt(std::string_view text) {
   return '"' + shown + (text.size() > longest ? "…\"" : "\"");
 }
 
-/// The whole of `text` as a finite float; what is too small for one becomes 0.
+/// The whole of `text` as a finite float; a double too small for one becomes 0.
 bool parse_float(std::string_view text, float& value) {
   const char *first = text.data(), *last = first + text.size();
   auto [end, error] = std::from_chars(first, last, value);
@@ -96,7 +96,7 @@ void WordVectorWriter::write(std::span<const std::string> words, ConstView<float
     const std::span<const float> values(vectors.column(j), static_cast<std::size_t>(dim_));
     if (word.empty()) throw std::invalid_argument(fmt::format("{}: word {} is empty", file_.path(), written_));
     if (!seen_.insert(written).second) {
-      throw std::invalid_argument(fmt::format("{}: word {}, \"{}\", is written as \"{}\", which was there before",
+      throw std::invalid_argument(fmt::format(R"({}: word {}, "{}", is written as "{}", which was there before)",
                                               file_.path(), written_, word, written));
     }
     if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
@@ -209,8 +209,8 @@ void WordVectorReader::expect_end() {
   if (format_ == WordVectorFormat::text) {
     while (next_line()) {
       std::string_view rest = line_;
-      if (!next_field(rest).empty())
-        fail(fmt::format("found {}, expected the end after {} words", excerpt(line_), words_));
+      if (next_field(rest).empty()) continue;
+      fail(fmt::format("found {}, expected the end after {} words", excerpt(line_), words_));
     }
     return;
   }
