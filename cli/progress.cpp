@@ -46,7 +46,8 @@ std::string count_of(double n) {
 
 std::string clock_of(double seconds) {
   const auto s = static_cast<long long>(std::clamp(seconds, 0.0, 1e9) + 0.5);
-  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60) : fmt::format("{}:{:02}", s / 60, s % 60);
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
 ProgressLine::ProgressLine(double every) : terminal_(isatty(STDERR_FILENO) == 1), every_(every) {}
@@ -82,9 +83,9 @@ void ProgressLine::reading(double share) {
 
 void ProgressLine::training(const Progress& p) {
   if (!due(terminal_interval)) return;
-  show(fmt::format("epoch {}/{} {} {:5.1f}%  {} examples/s  loss {:.5g}  lr {:.2g}  η {:.2g}  {} left", p.epoch, p.epochs,
-                   terminal_ ? bar(p.share) : "", 100 * p.share, count_of(p.examples_per_second), p.loss, p.lr, p.eta,
-                   clock_of(p.seconds_left)));
+  show(fmt::format("epoch {}/{} {} {:5.1f}%  {} examples/s  loss {:.5g}  lr {:.2g}  η {:.2g}  {} left", p.epoch,
+                   p.epochs, terminal_ ? bar(p.share) : "", 100 * p.share, count_of(p.examples_per_second), p.loss,
+                   p.lr, p.eta, clock_of(p.seconds_left)));
 }
 
 void ProgressLine::finish() {

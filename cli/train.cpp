@@ -51,7 +51,8 @@ class Watcher final : public RunObserver {
   void reading(double share) override { line_.reading(share); }
   void training(const Progress& progress) override { line_.training(progress); }
   void evaluated(const Progress& progress, const Figures& figures) override {
-    line_.note(fmt::format("after epoch {}: {}", progress.share < 1 ? progress.epoch - 1 : progress.epochs, to_text(figures)));
+    line_.note(
+        fmt::format("after epoch {}: {}", progress.share < 1 ? progress.epoch - 1 : progress.epochs, to_text(figures)));
   }
   bool should_stop() override {
     if (interrupts > 0 && !told_) {
@@ -75,8 +76,8 @@ int train(Job job, const TableOptions& table) {
   watcher.finish();
   const auto& p = result.progress;
   if (p.seconds > 0) {
-    fmt::print("{} examples in {}: {:.0f} examples/s, {:.0f}% of the time in the head, {:.1f}% waiting for data\n", p.examples,
-               clock_of(p.seconds), p.examples_per_second, 100 * p.head_share, 100 * p.waiting_share);
+    fmt::print("{} examples in {}: {:.0f} examples/s, {:.0f}% of the time in the head, {:.1f}% waiting for data\n",
+               p.examples, clock_of(p.seconds), p.examples_per_second, 100 * p.head_share, 100 * p.waiting_share);
   }
   if (!result.figures.empty()) fmt::print("held out: {}\n", to_text(result.figures));
   if (result.complete) {

@@ -84,7 +84,8 @@ TEST(OutputFile, NamesThePathThatFails) {
   const ScratchFolder folder;
   std::filesystem::create_directory(folder.path("taken"));
   OutputFile file(folder.path("taken"));
-  expect_throw<std::system_error>([&] { file.commit(); }, {folder.path("taken") + ": cannot rename the file into place"});
+  expect_throw<std::system_error>([&] { file.commit(); },
+                                  {folder.path("taken") + ": cannot rename the file into place"});
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 
 namespace widehead {
 
-
 enum class TargetLaw {
   zipf,  ///< P(i) = ln((i+2)/(i+1)) / ln(D+1), about 1/(i+1): word frequencies
   uniform,

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "widehead/data/output_file.h"
 #include "token_header.h"
+#include "widehead/data/output_file.h"
 #include "widehead/data/token_file.h"
 #include "widehead/errors.h"
 

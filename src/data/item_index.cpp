@@ -4,8 +4,8 @@
 
 #include <limits>
 
-#include "widehead/data/output_file.h"
 #include "text.h"
+#include "widehead/data/output_file.h"
 
 namespace widehead {
 

@@ -16,19 +16,20 @@ namespace widehead {
 namespace {
 
 constexpr auto themes = std::to_array<std::string_view>(
-    {"bird",   "metal", "river",  "bread",  "star",   "horse",  "ship",   "cloth", "tree",   "stone",  "music",
-     "fish",   "house", "war",    "king",   "flower", "wine",   "road",   "book",  "sea",    "mountain", "fire",
-     "rain",   "tool",  "game",   "body",   "illness", "law",   "money",  "colour", "animal", "fruit",  "planet",
-     "engine", "letter", "number", "city",  "island", "dance",  "insect", "salt",  "glass",  "clock",  "school",
-     "church", "market", "garden", "winter", "language", "dream", "bridge", "forest", "paper", "wool", "oil",
-     "coal",   "bone",  "bell",   "mask",   "lamp",   "gate",   "song",   "leaf",  "wave"});
+    {"bird",   "metal",  "river",  "bread",  "star",     "horse", "ship",   "cloth",  "tree",   "stone",    "music",
+     "fish",   "house",  "war",    "king",   "flower",   "wine",  "road",   "book",   "sea",    "mountain", "fire",
+     "rain",   "tool",   "game",   "body",   "illness",  "law",   "money",  "colour", "animal", "fruit",    "planet",
+     "engine", "letter", "number", "city",   "island",   "dance", "insect", "salt",   "glass",  "clock",    "school",
+     "church", "market", "garden", "winter", "language", "dream", "bridge", "forest", "paper",  "wool",     "oil",
+     "coal",   "bone",   "bell",   "mask",   "lamp",     "gate",  "song",   "leaf",   "wave"});
 constexpr auto function_words = std::to_array<std::string_view>(
     {"the", "of", "and", "in", "to", "a", "is", "with", "for", "as", "on", "by", "that", "from", "at", "it"});
 
 constexpr double function_word_share = 0.3;
 constexpr Size shortest_sentence = 8, longest_sentence = 24;
 constexpr std::uint32_t text_stream = 0x54, pairs_stream = 0x50;  // "T", "P"
-constexpr Size frequent_ranks = 40;  // words of a kind that pairs are made of: those a short text has taught something about
+constexpr Size frequent_ranks =
+    40;  // words of a kind that pairs are made of: those a short text has taught something about
 
 /// Draws in sequence.
 class Dice {
@@ -68,7 +69,8 @@ Size words_per_kind(const SyntheticTextOptions& options) {
 void SyntheticTextOptions::validate() const {
   const auto check = [](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
     if (value >= least && value <= most) return;
-    throw std::invalid_argument(fmt::format("synthetic text: {} = {}, but it must be {} … {}", name, value, least, most));
+    throw std::invalid_argument(
+        fmt::format("synthetic text: {} = {}, but it must be {} … {}", name, value, least, most));
   };
   check("words", words, 1000, 100'000'000);
   check("kinds", kinds, 1, 26);
@@ -114,7 +116,8 @@ void write_synthetic_pairs(const std::string& path, const SyntheticTextOptions& 
     const auto similarity = options.kinds > 1 ? pair % 3 : pair % 2 * 2;
     const Word first{dice.below(n_themes), dice.below(options.kinds), dice.below(ranks)};
     Word second{first.theme, first.kind, (first.rank + 1 + dice.below(ranks - 1)) % ranks};
-    if (similarity < 2 && options.kinds > 1) second.kind = (first.kind + 1 + dice.below(options.kinds - 1)) % options.kinds;
+    if (similarity < 2 && options.kinds > 1)
+      second.kind = (first.kind + 1 + dice.below(options.kinds - 1)) % options.kinds;
     if (similarity < 1) second.theme = (first.theme + 1 + dice.below(n_themes - 1)) % n_themes;
     line.clear();
     append(line, first);

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "widehead/data/output_file.h"
 #include "text.h"
+#include "widehead/data/output_file.h"
 
 namespace widehead {
 namespace {

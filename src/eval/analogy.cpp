@@ -7,8 +7,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "cosines.h"
 #include "../data/text.h"
+#include "cosines.h"
 #include "widehead/data/line_reader.h"
 
 namespace widehead {

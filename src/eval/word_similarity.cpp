@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "cosines.h"
 #include "../data/text.h"
+#include "cosines.h"
 #include "widehead/data/line_reader.h"
 
 namespace widehead {

@@ -34,8 +34,7 @@ std::vector<Index> outputs_of(const std::vector<Scored>& ranked) {
 }  // namespace
 
 template <class T>
-Figures evaluate_words(Network<T>& network, Predictor<T>& predictor, const BatchSource<T>& source,
-                       std::int64_t limit) {
+Figures evaluate_words(Network<T>& network, Predictor<T>& predictor, const BatchSource<T>& source, std::int64_t limit) {
   double examples = 0, loss = 0, log_p = 0, first = 0, first_ten = 0, reciprocal = 0;
   const bool has_probabilities = widehead::has_probabilities(network.head().options().loss);
   for_each_batch(source, limit, [&](const Batch<T>& batch, Size) {
@@ -109,11 +108,12 @@ Figures evaluate_items(Predictor<T>& predictor, const BatchSource<T>& source, co
   return figures;
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                                     \
-  template Figures evaluate_words(Network<T>&, Predictor<T>&, const BatchSource<T>&, std::int64_t);                 \
-  template Figures evaluate_labels(Network<T>&, Predictor<T>&, const BatchSource<T>&, const SparseRows&,            \
-                                   std::span<const std::int64_t>, std::int64_t, std::int64_t);                      \
-  template Figures evaluate_items(Predictor<T>&, const BatchSource<T>&, const SparseRows&, const SparseRows&, std::int64_t)
+#define WIDEHEAD_INSTANTIATE(T)                                                                               \
+  template Figures evaluate_words(Network<T>&, Predictor<T>&, const BatchSource<T>&, std::int64_t);           \
+  template Figures evaluate_labels(Network<T>&, Predictor<T>&, const BatchSource<T>&, const SparseRows&,      \
+                                   std::span<const std::int64_t>, std::int64_t, std::int64_t);                \
+  template Figures evaluate_items(Predictor<T>&, const BatchSource<T>&, const SparseRows&, const SparseRows&, \
+                                  std::int64_t)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 

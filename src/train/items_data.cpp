@@ -88,9 +88,9 @@ template <class T>
 std::unique_ptr<JobData<T>> load_items_data(const TrainOptions& options) {
   const auto file_options = items_options(options);
   auto training = read_items(options.train.front(), file_options);
-  SparseRows held_out = options.valid.empty()
-                            ? hold_out_items(training.ratings, options.hold_out, static_cast<std::uint64_t>(options.seed))
-                            : read_held_out_items(options.valid, training, file_options).ratings;
+  SparseRows held_out = options.valid.empty() ? hold_out_items(training.ratings, options.hold_out,
+                                                               static_cast<std::uint64_t>(options.seed))
+                                              : read_held_out_items(options.valid, training, file_options).ratings;
   return std::make_unique<ItemsData<T>>(options, std::move(training), std::move(held_out));
 }
 

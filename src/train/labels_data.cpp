@@ -70,8 +70,9 @@ std::unique_ptr<JobData<T>> load_labels_data(const TrainOptions& options) {
   if (!options.valid.empty()) {
     held_out = read_labels(options.valid);
     if (held_out.inputs != training.inputs || held_out.outputs != training.outputs) {
-      throw FileError(fmt::format("{}:1: {} features and {} labels, but {} has {} and {}", options.valid, held_out.inputs,
-                                  held_out.outputs, options.train.front(), training.inputs, training.outputs));
+      throw FileError(fmt::format("{}:1: {} features and {} labels, but {} has {} and {}", options.valid,
+                                  held_out.inputs, held_out.outputs, options.train.front(), training.inputs,
+                                  training.outputs));
     }
   }
   return std::make_unique<LabelsData<T>>(options, std::move(training), std::move(held_out));

@@ -38,7 +38,10 @@ template <class T>
 class LmData final : public JobData<T> {
  public:
   LmData(const TrainOptions& options, Vocabulary vocabulary, TokenFile tokens, std::optional<TokenFile> held_out)
-      : options_(options), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)), held_out_(std::move(held_out)) {
+      : options_(options),
+        vocabulary_(std::move(vocabulary)),
+        tokens_(std::move(tokens)),
+        held_out_(std::move(held_out)) {
     for (Index i = 0; i < vocabulary_.size(); ++i) counts_.push_back(vocabulary_.count(i));
     auto training = tokens_.tokens();
     std::span<const Index> validation;
@@ -66,8 +69,8 @@ class LmData final : public JobData<T> {
   std::span<const std::int64_t> counts() const override { return counts_; }
   std::int64_t examples() const override { return training_tokens_; }
   std::string description() const override {
-    return fmt::format("{:.3f} M words, {} different{}", static_cast<double>(tokens_.words()) / 1e6, vocabulary_.size() - 1,
-                       validation_ ? "" : ", nothing held out");
+    return fmt::format("{:.3f} M words, {} different{}", static_cast<double>(tokens_.words()) / 1e6,
+                       vocabulary_.size() - 1, validation_ ? "" : ", nothing held out");
   }
   std::string names_file() const override { return "vocabulary.txt"; }
   void save_names(const std::string& path) const override { vocabulary_.save(path); }
@@ -99,7 +102,8 @@ std::unique_ptr<JobData<T>> load_lm_data(const TrainOptions& options, const std:
   if (names_path.empty()) {
     VocabularyOptions words;
     words.min_count = options.min_count;
-    words.max_size = options.max_words > 0 ? options.max_words + 1 : 0;  // the unknown word is not counted by the option
+    words.max_size =
+        options.max_words > 0 ? options.max_words + 1 : 0;  // the unknown word is not counted by the option
     words.lowercase = lowercase;
     vocabulary = build_corpus(options.train, tokenization, words, tokens_path, corpus_progress(progress)).vocabulary;
   } else {

@@ -24,7 +24,8 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
   if (folder.has(model_files::items)) model.items = ItemIndex::load(folder.path_of(model_files::items));
   const auto named = model.vocabulary ? model.vocabulary->size() : model.items ? model.items->size() : info.outputs;
   if (named != info.outputs) {
-    throw FileError(fmt::format("{}: names of {} outputs, but the model has {}", folder.path().string(), named, info.outputs));
+    throw FileError(
+        fmt::format("{}: names of {} outputs, but the model has {}", folder.path().string(), named, info.outputs));
   }
   std::string scratch;  // V of a model that was trained out of memory is read into a file that nobody else sees
   if (!options.rows_file.empty()) {
@@ -35,7 +36,8 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
   model.counts.resize(static_cast<std::size_t>(info.outputs));
   state.load_part([&](StateVisitor& visitor) { visitor.list("counts", model.counts); });
   if (static_cast<Size>(model.counts.size()) != info.outputs) {
-    throw FileError(fmt::format("{}: {} counts for {} outputs", folder.path().string(), model.counts.size(), info.outputs));
+    throw FileError(
+        fmt::format("{}: {} counts for {} outputs", folder.path().string(), model.counts.size(), info.outputs));
   }
   model.network = std::make_unique<Network<T>>(
       network_options(info.job, options, info.features, info.outputs, model.counts), make_cpu_backend<T>(threads));

@@ -68,8 +68,9 @@ class Run final : TrainerHooks {
     const auto info = ModelInfo::from_json(folder_.info(), folder_.path().string());
     const auto& source = data_->source();
     if (info.features != source.features() || info.outputs != source.outputs()) {
-      throw FileError(fmt::format("{}: {} features and {} outputs, but the data have {} and {}: not the data of this run",
-                                  folder_.path().string(), info.features, info.outputs, source.features(), source.outputs()));
+      throw FileError(
+          fmt::format("{}: {} features and {} outputs, but the data have {} and {}: not the data of this run",
+                      folder_.path().string(), info.features, info.outputs, source.features(), source.outputs()));
     }
     load_state(folder_.path_of(model_files::state), [&](StateVisitor& state) { visit_state(state); });
     result_.progress.share = info.share;
@@ -155,7 +156,8 @@ class Run final : TrainerHooks {
 /// overwritten stays beside it until the run has ended.
 class NewFolder {
  public:
-  NewFolder(const fs::path& path, bool overwrite) : path_(path), old_(path.string() + ".old"), existed_(fs::exists(path)) {
+  NewFolder(const fs::path& path, bool overwrite)
+      : path_(path), old_(path.string() + ".old"), existed_(fs::exists(path)) {
     if (overwrite && ModelFolder::exists(path)) {
       fs::remove_all(old_);
       fs::rename(path, old_);
@@ -188,8 +190,8 @@ RunResult resume(Job job, const TrainOptions& options, RunObserver& observer) {
   auto folder = ModelFolder::open(options.out, ModelFolder::Access::write);
   const auto stored = read_toml(folder.path_of(model_files::config), &job).options;
   if (const auto names = differences(job, stored, options); !names.empty()) {
-    throw std::invalid_argument(fmt::format("--resume: the run in {} has other values of --{}", options.out,
-                                            fmt::join(names, ", --")));
+    throw std::invalid_argument(
+        fmt::format("--resume: the run in {} has other values of --{}", options.out, fmt::join(names, ", --")));
   }
   const auto info = ModelInfo::from_json(folder.info(), options.out);
   if (info.complete) {
@@ -199,7 +201,8 @@ RunResult resume(Job job, const TrainOptions& options, RunObserver& observer) {
     result.progress.share = 1;
     return result;
   }
-  if (!options.rows_file.empty()) fs::remove(options.rows_file);  // of the run that ended; the checkpoint has what it held
+  if (!options.rows_file.empty())
+    fs::remove(options.rows_file);  // of the run that ended; the checkpoint has what it held
   return run_in(job, options, std::move(folder), observer);
 }
 
@@ -210,8 +213,8 @@ RunResult run_training(Job job, const TrainOptions& options, RunObserver& observ
   const bool exists = ModelFolder::exists(options.out);
   if (exists && options.resume) return resume(job, options, observer);
   if (exists && !options.overwrite) {
-    throw std::invalid_argument(
-        fmt::format("--out {}: there is a model in this folder; --resume goes on with it, --overwrite replaces it", options.out));
+    throw std::invalid_argument(fmt::format(
+        "--out {}: there is a model in this folder; --resume goes on with it, --overwrite replaces it", options.out));
   }
   const NewFolder guard(options.out, options.overwrite);
   return run_in(job, options, ModelFolder::create(options.out), observer);

@@ -35,7 +35,7 @@ Progress Trainer<T>::progress(double waited) const {
   p.loss = recent_examples_ > 0 ? recent_loss_ / recent_examples_ : 0;
   p.lr = lr_;
   p.eta = network_.last_eta();
-  p.seconds = seconds_since(start_);
+  p.seconds = seconds_since(start_) - paused_seconds_;
   const double done = p.share - first_share_;
   if (p.seconds > 0) {
     p.examples_per_second = static_cast<double>(examples_ - first_example_) / p.seconds;
@@ -44,6 +44,15 @@ Progress Trainer<T>::progress(double waited) const {
   }
   if (done > 0) p.seconds_left = p.seconds * (1 - p.share) / done;
   return p;
+}
+
+/// Does what is not training, and does not count its time as such.
+template <class T>
+template <class Work>
+void Trainer<T>::pause(const Work& work) {
+  const auto start = Clock::now();
+  work();
+  paused_seconds_ += seconds_since(start);
 }
 
 template <class T>
@@ -71,10 +80,10 @@ bool Trainer<T>::run() {
       logs_ = static_cast<std::int64_t>(now.share * logs_per_run);
       recent_loss_ = recent_examples_ = 0;
     }
-    if (epoch_is_over) hooks_.after_epoch(now);
+    if (epoch_is_over) pause([&] { hooks_.after_epoch(now); });
     stopped = hooks_.should_stop() && cursor_.epoch < options_.epochs;
     if (options_.save_every_seconds > 0 && seconds_since(last_save) >= options_.save_every_seconds) {
-      hooks_.save();
+      pause([&] { hooks_.save(); });
       last_save = Clock::now();
     }
   }

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "widehead/matrix.h"
 #include "widehead/data/output_file.h"
+#include "widehead/matrix.h"
 
 namespace widehead {
 

@@ -12,8 +12,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "widehead/matrix.h"
 #include "widehead/data/output_file.h"
+#include "widehead/matrix.h"
 
 namespace widehead {
 

@@ -18,8 +18,8 @@ TrainerOptions trainer_options(const TrainOptions& options);
 ItemsOptions items_options(const TrainOptions& options);
 Loss loss_of(const TrainOptions& options);
 
-/// What the target of each output is multiplied by: none 1, log ln(1/p), sqrt 1/√p, with p the share of the targets that
-/// are this output (an output never met counts as met once), scaled so that a target's mean is 1. Empty for none.
+/// What the target of each output is multiplied by: none 1, log ln(1/p), sqrt 1/√p, with p the share of the targets
+/// that are this output (an output never met counts as met once), scaled so that a target's mean is 1. Empty for none.
 template <class T>
 std::vector<T> target_scale(const TrainOptions& options, std::span<const std::int64_t> counts);
 

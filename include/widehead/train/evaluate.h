@@ -17,8 +17,8 @@ using Figures = std::vector<std::pair<std::string, double>>;
 /// Examples evaluated at once.
 inline constexpr Size evaluation_batch = 256;
 
-/// Next words: mean loss, perplexity where the head has probabilities, share of targets ranked first and among the first
-/// ten, mean reciprocal rank; over the first `limit` examples of the source's first epoch (0 for all).
+/// Next words: mean loss, perplexity where the head has probabilities, share of targets ranked first and among the
+/// first ten, mean reciprocal rank; over the first `limit` examples of the source's first epoch (0 for all).
 template <class T>
 Figures evaluate_words(Network<T>& network, Predictor<T>& predictor, const BatchSource<T>& source, std::int64_t limit);
 

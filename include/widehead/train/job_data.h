@@ -1,5 +1,6 @@
 #pragma once
-/// The data of a training run, read from the user's files: what is trained on, what is held out, what outputs are called.
+/// The data of a training run, read from the user's files: what is trained on, what is held out, what outputs are
+/// called.
 
 #include <cstdint>
 #include <functional>

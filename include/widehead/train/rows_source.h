@@ -21,8 +21,8 @@ class RowsSource final : public BatchSource<T> {
  public:
   /// The rows must outlive the source.
   /// @param target_scale  factor of each output's target; empty for 1
-  RowsSource(const SparseRows& inputs, Size features, const SparseRows& targets, Size outputs, std::vector<T> target_scale,
-             const RowsOptions& options);
+  RowsSource(const SparseRows& inputs, Size features, const SparseRows& targets, Size outputs,
+             std::vector<T> target_scale, const RowsOptions& options);
 
   Size features() const override { return features_; }
   Size outputs() const override { return outputs_; }

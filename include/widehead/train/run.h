@@ -27,8 +27,8 @@ struct RunResult {
   Figures figures;  ///< of the last evaluation on held-out data
 };
 
-/// Trains a model into options.out. The folder holds, after every checkpoint, everything that --resume needs to go on as
-/// if nothing had happened, bit for bit (with the same number of threads); see docs/formats.md.
+/// Trains a model into options.out. The folder holds, after every checkpoint, everything that --resume needs to go on
+/// as if nothing had happened, bit for bit (with the same number of threads); see docs/formats.md.
 /// @throws std::invalid_argument, FileError, std::system_error, NumericalError
 RunResult run_training(Job job, const TrainOptions& options, RunObserver& observer);
 

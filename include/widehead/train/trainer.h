@@ -29,7 +29,7 @@ struct Progress {
   double loss = 0;  ///< mean per example, of late
   double lr = 0;
   double eta = 0;      ///< of the head
-  double seconds = 0;  ///< in this process
+  double seconds = 0;  ///< of training, in this process
   double examples_per_second = 0;
   double seconds_left = 0;   ///< estimated
   double waiting_share = 0;  ///< of the time, for data
@@ -63,6 +63,8 @@ class Trainer {
 
   double share_of_run() const;
   Progress progress(double waited) const;
+  template <class Work>
+  void pause(const Work& work);
 
   TrainerOptions options_;
   Network<T>& network_;
@@ -75,6 +77,7 @@ class Trainer {
   std::int64_t logs_ = 0;
   // of this process
   Clock::time_point start_;
+  double paused_seconds_ = 0;  // for evaluations and checkpoints
   std::int64_t first_example_ = 0;
   double first_share_ = 0;
   double lr_ = 0;
