@@ -247,6 +247,7 @@ TrainOptions default_options(Job job) {
     o.hold_out = 0.002;
     o.valid_examples = 10000;
   }
+  if (job != Job::lm) o.valid_every = 5;
   if (job == Job::labels) {
     o.epochs = 20;
   }

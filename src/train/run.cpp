@@ -118,11 +118,13 @@ class Run final : TrainerHooks {
   }
 
   void after_epoch(const Progress& p) override {
+    const auto done = trainer_.cursor().epoch;
+    if (done % options_.valid_every != 0 && done < options_.epochs) return;
     result_.figures = data_->evaluate(network_);
     if (result_.figures.empty()) return;
     nlohmann::ordered_json figures;
     for (const auto& [name, value] : result_.figures) figures[name] = value;
-    append({{"step", p.steps}, {"epochs_done", trainer_.cursor().epoch}, {"held_out", figures}});
+    append({{"step", p.steps}, {"epochs_done", done}, {"held_out", figures}});
     observer_.evaluated(p, result_.figures);
   }
 

@@ -27,6 +27,7 @@ struct TrainOptions {
   std::string valid;                ///< held-out file, or empty
   double hold_out = 0;              ///< share of the training data held out where there is no such file
   std::int64_t valid_examples = 0;  ///< at most so many are evaluated; 0 for all
+  std::int64_t valid_every = 1;     ///< epochs between evaluations; the last one is always evaluated
   std::string tokens;               ///< words | whitespace
   bool keep_case = false;
   std::int64_t min_count = 0;
