@@ -45,9 +45,7 @@ struct Settings {
   Precision precision = Precision::f32;
   bool json = false;
   SyntheticOptions data;
-  LayerOptions layer;
-  WindowedOptions windowed;
-  FactoredOptions factored;
+  HeadOptions head;  // what the lists above leave
 };
 
 /// One combination of the lists in Settings.
@@ -60,11 +58,12 @@ struct Shape {
 template <class T>
 class Feed {
  public:
-  Feed(const SyntheticOptions& data, const Loss& loss, double lambda) : stream_(data) {
+  /// @param a  the curvature of the loss
+  Feed(const SyntheticOptions& data, double a, double lambda) : stream_(data) {
     constexpr std::uint64_t batches = 16;
     for (std::uint64_t t = 0; t < batches; ++t) {
       batches_.push_back(stream_.batch(t));
-      etas_.push_back(lambda / (2 * curvature(loss) * spectral_norm_squared<T>(batches_.back().H)));
+      etas_.push_back(lambda / (2 * a * spectral_norm_squared<T>(batches_.back().H)));
     }
   }
   /// Takes the next step of a layer; returns the seconds of the step alone.
@@ -122,7 +121,8 @@ SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
 
 HeadOptions head_options(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
                          Stabilize stabilize) {
-  HeadOptions options{head, settings.layer, settings.windowed, settings.factored};
+  auto options = settings.head;
+  options.head = head;
   options.layer.loss = loss;
   options.layer.outputs = shape.outputs;
   options.layer.dim = shape.dim;
@@ -159,8 +159,14 @@ double peak_resident_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
+bool is_spherical(const std::string& head) {
+  const auto names = spherical_head_names();
+  return std::find(names.begin(), names.end(), head) != names.end();
+}
+
 /// The heads must be right before they are timed: a few steps beside the dense float64 layer, with
-/// the shape of the benchmark but an affordable D.
+/// the shape of the benchmark but an affordable D. Those with a loss of their own have nothing to be compared with
+/// here; the tests do it, against their definitions.
 template <class T>
 VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
                            double lambda) {
@@ -193,7 +199,7 @@ class Printer {
       fmt::print("{}\n", line.dump());
     } else {
       if (!header_done_) {
-        fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}\n", "head", "outputs", "dim",
+        fmt::print("{:<12} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}\n", "head", "outputs", "dim",
                    "batch", "K", "dtype", "thr", "ms", "GFLOP/s", "GEMM rate", "vs dense");
       }
       header_done_ = true;
@@ -201,7 +207,7 @@ class Printer {
         return line.contains(key) && line[key].is_number() ? fmt::format(fmt::runtime(format), line[key].get<double>())
                                                            : std::string("-");
       };
-      fmt::print("{:<10} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}",
+      fmt::print("{:<12} {:>10} {:>6} {:>6} {:>4} {:>5} {:>3} {:>11} {:>9} {:>10} {:>12}",
                  line["head"].get<std::string>(), line["outputs"].get<Size>(), line["dim"].get<Size>(),
                  line["batch"].get<Size>(), line["nonzeros"].get<Size>(), line["dtype"].get<std::string>(),
                  line["threads"].get<int>(), number("ms", "{:.4f}"), number("gflops", "{:.1f}"),
@@ -225,17 +231,17 @@ class Printer {
   bool header_done_ = false;
 };
 
-Json describe(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
-              const std::string& device, int threads) {
-  return {{"head", head},
-          {"loss", name_of(loss)},
+template <class T>
+Json describe(const Settings& settings, const Shape& shape, const OutputLayer<T>& layer) {
+  return {{"head", layer.head()},
+          {"loss", layer.loss_name()},
           {"outputs", shape.outputs},
           {"dim", shape.dim},
           {"batch", shape.batch},
           {"nonzeros", shape.nonzeros},
           {"dtype", name_of(settings.precision)},
-          {"threads", threads},
-          {"device", device}};
+          {"threads", layer.backend().threads()},
+          {"device", layer.backend().device()}};
 }
 
 template <class T>
@@ -252,11 +258,12 @@ template <class T>
 void bench_upkeep(const Settings& settings, const Shape& shape, const std::shared_ptr<Backend<T>>& backend,
                   std::optional<double> dense_ms, Printer& printer) {
   for (const double lambda : settings.upkeep_lambdas) {
-    const auto options = head_options(settings, shape, "factored", SquaredError{}, settings.factored.stabilizer.kind);
+    const auto options =
+        head_options(settings, shape, "factored", SquaredError{}, settings.head.factored.stabilizer.kind);
     const auto layer = make_head<T>(options, backend);
-    Feed<T> feed(data_of(settings, shape), SquaredError{}, lambda);
+    Feed<T> feed(data_of(settings, shape), layer->curvature(), lambda);
     Matrix<T> grad_H(shape.dim, shape.batch);
-    auto line = describe(settings, shape, "factored", SquaredError{}, backend->device(), backend->threads());
+    auto line = describe(settings, shape, *layer);
     line["stabilizer"] = name_of(options.factored.stabilizer.kind, stabilize_names());
     line["lambda"] = lambda;
     const auto figure = [&](const char* name) { return counter(*layer, name); };
@@ -299,7 +306,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     std::string head;
     Loss loss;
     double lambda;
-    VerifyReport exactness;
+    std::optional<VerifyReport> exactness;
     std::unique_ptr<OutputLayer<T>> layer;
     Feed<T> feed;
     std::vector<double> seconds = {}, gemm_seconds = {};  // per step, one of each a turn
@@ -322,14 +329,19 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
   std::vector<Contestant> contestants;
   for (const auto& loss : settings.losses) {
     for (const auto& head : settings.heads) {
+      if (!is_spherical(head) && &loss != &settings.losses.front()) continue;  // its own loss is timed once
       const double head_lambda = safe_lambda(head, lambda);
-      auto options = head_options(settings, shape, head, loss, Stabilize::never);
+      const Loss head_loss = is_spherical(head) ? loss : SquaredError{};
+      auto options = head_options(settings, shape, head, head_loss, Stabilize::never);
       if (head == "windowed") {
-        rows_files.emplace_back(settings.windowed.rows_file, shape.outputs, loss);
+        rows_files.emplace_back(settings.head.windowed.rows_file, shape.outputs, loss);
         options.windowed.rows_file = rows_files.back().path();
       }
-      contestants.push_back({head, loss, head_lambda, require_exact<T>(settings, shape, head, loss, head_lambda),
-                             make_head<T>(options, backend), Feed<T>(data_of(settings, shape), loss, head_lambda)});
+      std::optional<VerifyReport> exactness;
+      if (is_spherical(head)) exactness = require_exact<T>(settings, shape, head, loss, head_lambda);
+      auto layer = make_head<T>(options, backend);
+      Feed<T> feed(data_of(settings, shape), layer->curvature(), head_lambda);
+      contestants.push_back({head, head_loss, head_lambda, std::move(exactness), std::move(layer), std::move(feed)});
       contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
       contestants.back().windows_before = contestants.back().windows();
       contestants.back().upkeep_before = counter(*contestants.back().layer, "upkeep_flops");
@@ -358,18 +370,19 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     const double products = total_flops(contestant.layer->step_products(shape.batch));
     const double upkeep = (counter(*contestant.layer, "upkeep_flops") - contestant.upkeep_before) /
                           static_cast<double>(contestant.layer->steps() - contestant.steps_before);
-    auto line = describe(settings, shape, contestant.head, contestant.loss, backend->device(), backend->threads());
+    auto line = describe(settings, shape, *contestant.layer);
     line["ms"] = ms;
     line["gflops"] = (products + upkeep) / ms * 1e-6;
     line["speedup_vs_dense"] = dense_ms ? Json(*dense_ms / ms) : Json();
-    if (settings.losses.size() > 1) line["ratio_to_squared"] = squared_ms ? Json(ms / *squared_ms) : Json();
+    if (settings.losses.size() > 1 && is_spherical(contestant.head))
+      line["ratio_to_squared"] = squared_ms ? Json(ms / *squared_ms) : Json();
     line["gemm_gflops"] = products / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
     line["ms_p10"] = quantile(contestant.seconds, 0.1) * 1e3;
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;
     line["turns"] = contestant.seconds.size();
     line["lambda"] = contestant.lambda;
     line["distinct_targets"] = data_of(settings, shape).distinct;
-    line["rel_W"] = contestant.exactness.rel_W;
+    if (contestant.exactness) line["rel_W"] = contestant.exactness->rel_W;
     if (contestant.head == "windowed") {
       line["peak_resident_mib"] = peak_resident_mib();
       line["upkeep_share_of_flops"] = upkeep / (products + upkeep);
@@ -412,7 +425,7 @@ void add_bench(CLI::App& app, Action& action) {
   auto* command =
       bench->add_subcommand("step", "time of one training step: verifies, then times (median, warm, interleaved)");
   auto settings = std::make_shared<Settings>();
-  settings->factored.stabilizer.kind = Stabilize::power;
+  settings->head.factored.stabilizer.kind = Stabilize::power;
   command->add_option("--heads", settings->heads, "heads to compare, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember(std::vector<std::string>(head_names().begin(), head_names().end())))
@@ -422,7 +435,8 @@ void add_bench(CLI::App& app, Action& action) {
   add_list(*command, "--batch", settings->batches, "m, a list", CLI::Range(1, 1 << 20));
   add_list(*command, "--nonzeros", settings->nonzeros, "K, a list", CLI::Range(0, 1 << 20));
   add_list(*command, "--lambda", settings->lambdas,
-           "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, else 1), a list", CLI::PositiveNumber);
+           "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, 1/4 for cross-entropy, else 1), a list",
+           CLI::PositiveNumber);
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -445,12 +459,13 @@ void add_bench(CLI::App& app, Action& action) {
   add_threads(*command, settings->threads);
   add_choice(*command, "--activation", settings->data.activation, activation_names(),
              "what the hidden vectors come out of");
-  add_choice(*command, "--init", settings->layer.initial, initial_names(), "initial W");
+  add_choice(*command, "--init", settings->head.layer.initial, initial_names(), "initial W");
   add_target_law(*command, settings->data.targets);
   add_losses(*command, settings->losses);
-  add_layer_options(*command, settings->layer);
-  add_windowed_options(*command, settings->windowed);
-  add_factored_options(*command, settings->factored);
+  add_layer_options(*command, settings->head.layer);
+  add_windowed_options(*command, settings->head.windowed);
+  add_factored_options(*command, settings->head.factored);
+  add_cross_entropy_options(*command, settings->head);
   command
       ->add_option(
           "--distinct-targets", settings->data.distinct,
@@ -459,7 +474,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->callback([settings, &action] {
-    settings->data.seed = settings->layer.seed + 1;
+    settings->data.seed = settings->head.layer.seed + 1;
     if (settings->data.distinct == 0) {
       settings->data.distinct = *std::min_element(settings->outputs.begin(), settings->outputs.end());
     }

@@ -144,6 +144,26 @@ void add_factored_options(CLI::App& command, FactoredOptions& options) {
       ->capture_default_str();
 }
 
+void add_cross_entropy_options(CLI::App& command, HeadOptions& options) {
+  constexpr auto* group = "Softmax, hierarchical and sampled heads";
+  constexpr Size mib = 1 << 20;
+  command
+      .add_option_function<Size>(
+          "--logits-mib", [&options](Size value) { options.softmax.logits_bytes = value * mib; },
+          "memory in which softmax keeps logits between its two passes, MiB")
+      ->check(CLI::Range(0, 1 << 20))
+      ->group(group)
+      ->default_str(fmt::format("{}", options.softmax.logits_bytes / mib));
+  command.add_option("--classes", options.hierarchical.classes, "of hierarchical; 0 means √D")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group)
+      ->capture_default_str();
+  command.add_option("--samples", options.sampled.samples, "draws a step of sampled")
+      ->check(CLI::PositiveNumber)
+      ->group(group)
+      ->capture_default_str();
+}
+
 void add_target_law(CLI::App& command, TargetLaw& law) {
   add_choice(command, "--targets", law, target_law_names(), "how often each output is a target");
 }

@@ -86,6 +86,8 @@ void add_layer_options(CLI::App& command, LayerOptions& options);
 void add_windowed_options(CLI::App& command, WindowedOptions& options);
 /// --inverse --refresh-every --stabilizer --sigma-low --sigma-high --n-check --iterations
 void add_factored_options(CLI::App& command, FactoredOptions& options);
+/// --logits-mib --classes --samples
+void add_cross_entropy_options(CLI::App& command, HeadOptions& options);
 void add_target_law(CLI::App& command, TargetLaw& law);
 
 }  // namespace widehead::cli

@@ -142,7 +142,7 @@ void add_verify(CLI::App& app, Action& action) {
   options.head.layer.outputs = 2000;
   options.head.layer.dim = 100;
   command->add_option("--head", options.head.head, "layer to verify")
-      ->check(CLI::IsMember(std::vector<std::string>(head_names().begin(), head_names().end())))
+      ->check(CLI::IsMember(std::vector<std::string>(spherical_head_names().begin(), spherical_head_names().end())))
       ->capture_default_str();
   command->add_option("--outputs", options.head.layer.outputs, "D")
       ->check(CLI::Range(1, INT32_MAX))

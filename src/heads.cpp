@@ -12,10 +12,16 @@
 
 namespace widehead {
 
-std::span<const std::string_view> head_names() {
-  static constexpr std::array<std::string_view, 4> names = {"windowed", "factored", "dense", "reference"};
-  return names;
-}
+namespace {
+
+constexpr std::array<std::string_view, 7> names_of_heads = {"windowed", "factored",     "dense",  "reference",
+                                                            "softmax",  "hierarchical", "sampled"};
+constexpr std::size_t spherical_heads = 4;  // the first ones
+
+}  // namespace
+
+std::span<const std::string_view> head_names() { return names_of_heads; }
+std::span<const std::string_view> spherical_head_names() { return head_names().first(spherical_heads); }
 
 std::span<const Named<Initial>> initial_names() {
   static constexpr std::array<Named<Initial>, 2> names = {{{"zero", Initial::zero}, {"normal", Initial::normal}}};
@@ -50,6 +56,16 @@ std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::share
       return std::make_unique<ReferenceLayer>(options.layer, options.factored.stabilizer, std::move(backend));
     }
     throw std::invalid_argument("head 'reference' exists in double only");
+  }
+  if (options.head == "softmax") {
+    return std::make_unique<SoftmaxLayer<T>>(options.layer, options.softmax, std::move(backend));
+  }
+  if (options.head == "hierarchical") {
+    return std::make_unique<HierarchicalLayer<T>>(options.layer, options.hierarchical, std::move(backend));
+  }
+  if (options.head == "sampled") {
+    return std::make_unique<SampledSoftmaxLayer<T>>(options.layer, options.softmax, options.sampled,
+                                                    std::move(backend));
   }
   throw std::invalid_argument(
       fmt::format("head '{}' is unknown; there are: {}", options.head, fmt::join(head_names(), ", ")));

@@ -109,7 +109,7 @@ double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, do
     for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), copy.columns(j, 1));
     weighted_H = copy;
   }
-  const double norm = curvature(options_.loss) * spectral_norm_squared<T>(weighted_H);
+  const double norm = curvature() * spectral_norm_squared<T>(weighted_H);
   return norm > 0 ? lambda / (2 * norm) : 0;
 }
 
@@ -118,8 +118,8 @@ double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, do
 template <class T>
 void OutputLayer<T>::log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
   check_batch(H, targets, {}, "log_prob");
-  if (!has_probabilities(options_.loss)) {
-    throw std::invalid_argument(fmt::format("log_prob: loss {} has no probabilities", name_of(options_.loss)));
+  if (!has_probabilities()) {
+    throw std::invalid_argument(fmt::format("log_prob: loss {} has no probabilities", loss_name()));
   }
   if (static_cast<Size>(out.size()) != targets.nonzeros()) {
     throw std::invalid_argument(

@@ -1,7 +1,10 @@
 #include "widehead/verify.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "widehead/dense_layer.h"
 #include "widehead/errors.h"
@@ -49,6 +52,11 @@ VerifyReport verify(const VerifyOptions& options, const std::function<void(std::
   data.dim = options.head.layer.dim;
   const SyntheticStream<double> stream(data);
   const auto layer = make_head<T>(options.head, make_cpu_backend<T>(options.threads));
+  const auto verifiable = spherical_head_names();
+  if (std::find(verifiable.begin(), verifiable.end(), layer->head()) == verifiable.end()) {
+    throw std::invalid_argument(fmt::format("verify: head '{}' minimises the {}, which the dense layer does not",
+                                            layer->head(), layer->loss_name()));
+  }
   DenseLayer<double> truth(options.head.layer, make_cpu_backend<double>(options.threads));
   Matrix<T> grad_H(data.dim, data.batch);
   Matrix<double> true_grad_H(data.dim, data.batch);

@@ -101,5 +101,37 @@ TEST_P(HeadTest, StepAllocatesNothingAfterWarmUp) {
   });
 }
 
+TEST(Allocations, SoftmaxHeadsMakeNoneAfterWarmUp) {
+  constexpr Size D = 3000, d = 48;
+  for (const std::string head : {"softmax", "hierarchical", "sampled"}) {
+    for (const int threads : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, {} threads", head, threads));
+      auto options = options_of(head);
+      options.layer = {.outputs = D, .dim = d, .initial = Initial::normal};
+      const auto layer = make_head<float>(options, make_cpu_backend<float>(threads));
+      std::vector<TypedMinibatch<float>> minibatches;
+      Dice dice(92);
+      for (const Size m : {100, 1, 30, 100}) {
+        auto minibatch = make_minibatch(dice, {D, d, m, m == 30 ? 0 : 4, true});
+        for (auto& value : minibatch.values) value = std::abs(value);
+        minibatches.emplace_back(minibatch);
+      }
+      Matrix<float> grad_H(d, 100);
+      const auto round = [&] {
+        for (const auto& minibatch : minibatches) {
+          const auto room = grad_H.view().columns(0, minibatch.H.cols());
+          layer->step(minibatch.H, minibatch.targets(), 1e-6, room);
+          layer->evaluate(minibatch.H, minibatch.targets(), room);
+          layer->evaluate(minibatch.H, minibatch.targets());
+        }
+      };
+      for (int i = 0; i < 10; ++i) round();  // samples differ in size a little
+      const long before = allocations;
+      for (int i = 0; i < 3; ++i) round();
+      EXPECT_EQ(allocations - before, 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace widehead::test

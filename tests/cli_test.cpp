@@ -127,6 +127,23 @@ TEST(Cli, BenchStepPrintsOneLineOfJsonForEachHeadAndShape) {
   EXPECT_EQ(objects[0]["speedup_vs_dense"], 1.0);
 }
 
+TEST(Cli, BenchStepTimesTheSoftmaxHeadsBesideTheOthers) {
+  const auto outcome = run(
+      "bench step --heads dense,softmax,hierarchical,sampled --loss taylor,squared --outputs 60 --dim 6 --batch 4 --rounds 1 "
+      "--threads 1 --json --logits-mib 0 --classes 5 --samples 9 --warm-up 0.01 --turn 0.01");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<std::string> found;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = Json::parse(line);
+    found.push_back(object["head"].get<std::string>() + " " + object["loss"].get<std::string>());
+    EXPECT_EQ(object.contains("rel_W"), object["head"] == "dense") << "what is not verified claims nothing";
+    EXPECT_GT(object["speedup_vs_dense"].get<double>(), 0);
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"dense taylor", "softmax cross-entropy", "hierarchical cross-entropy",
+                                             "sampled cross-entropy", "dense squared"}));
+}
+
 TEST(Cli, VerifyRemovesTheRowsFileItMadeAndLeavesOneThatExistsAlone) {
   const auto path = (std::filesystem::temp_directory_path() / fmt::format("widehead_rows_{}", getpid())).string();
   std::filesystem::remove(path);
@@ -186,6 +203,9 @@ TEST(Cli, WrongUsageExitsWithTwoAndNamesTheValue) {
                          {"frobnicate", "frobnicate"},
                          {"verify --frobnicate 3", "--frobnicate"},
                          {"verify --head densest", "densest"},
+                         {"verify --head softmax", "softmax"},
+                         {"bench step --heads sampled --samples 0", "0"},
+                         {"bench step --heads hierarchical --weight-decay 0.1", "weight_decay"},
                          {"verify --outputs 0", "0"},
                          {"verify --outputs many", "many"},
                          {"verify --dim 70000", "70000"},

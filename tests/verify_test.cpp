@@ -131,5 +131,13 @@ TEST(Verify, RefusesWhatItsPartsRefuse) {
   expect_throw<std::invalid_argument>([&] { verify<float>(bad); }, {"lambda = -1"});
 }
 
+TEST(Verify, RefusesAHeadThatMinimisesSomethingElse) {
+  VerifyOptions options;
+  options.head = options_of("softmax");
+  options.head.layer = {.outputs = 20, .dim = 3};
+  options.steps = 1;
+  expect_throw<std::invalid_argument>([&] { verify<float>(options); }, {"'softmax'", "cross-entropy"});
+}
+
 }  // namespace
 }  // namespace widehead::test

@@ -1,11 +1,13 @@
 #pragma once
-/// The output layer: D linear outputs o = W h, W (D x d), trained with a loss of the spherical family
+/// The output layer: D linear outputs o = W h, W (D x d), trained with a loss of the spherical family (or the
+/// cross-entropy)
 ///   L = Σⱼ wⱼ ℓ(W hⱼ, yⱼ)      (summed over the minibatch; wⱼ the weight of example j, 1 unless given)
 /// by exact gradient descent with weight decay λ:
 ///   W ← (1 − ηλ) W − η ∂L/∂W,   for the squared error, ℓ = ‖o − y‖²:  ∂L/∂W = 2 (W H − Y) diag(w) Hᵀ.
 /// How W is represented, and hence what a step costs, is the business of the implementations:
 /// windowed (W = V U + Y_w E, O(d²), the default), factored (W = V U, the paper, O(d²)), dense (W
-/// itself, O(Dd)), reference (the paper's text).
+/// itself, O(Dd)), reference (the paper's text). Three more are what it is compared with, trained with the
+/// cross-entropy: softmax (O(Dd)), hierarchical (O(√D d)) and sampled (cross_entropy_layer.h).
 
 #include <cmath>
 #include <cstdint>
@@ -66,6 +68,12 @@ class OutputLayer {
   Size dim() const { return options_.dim; }
   const LayerOptions& options() const { return options_; }
   Backend<T>& backend() const { return *backend_; }
+  /// What is minimised: the name of options().loss unless the head has a loss of its own.
+  virtual std::string loss_name() const { return name_of(options_.loss); }
+  /// Whether log_prob and perplexity can be asked for.
+  virtual bool has_probabilities() const { return widehead::has_probabilities(options_.loss); }
+  /// a of eta_for: half a bound of the curvature of L by o, where there is one.
+  virtual double curvature() const { return widehead::curvature(options_.loss); }
 
   /// One exact gradient step on H (d x m) and its targets. Returns the loss before the step; writes
   /// ∂L/∂H (d x m), also before the step, to grad_H unless that is empty.
@@ -88,10 +96,11 @@ class OutputLayer {
   /// p of the outputs named by `rows` (rows.size() x m). Over all D outputs they sum to 1.
   void probabilities(ConstView<T> H, std::span<const Index> rows, MatrixView<double> out);
 
-  /// W[rows] H (rows.size() x m): the outputs named by `rows`.
+  /// W[rows] H (rows.size() x m): the outputs named by `rows`. For "hierarchical", whose outputs compare within a class
+  /// only, log p of them.
   void scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out);
 
-  /// The k highest outputs of each example: O(Dd) each, streamed in blocks.
+  /// The k highest scores of each example: O(Dd) each, streamed in blocks.
   TopK<T> top_k(ConstView<T> H, Size k);
 
   /// Rows first … first + out.cols − 1 of W, one per column of out (d x count).

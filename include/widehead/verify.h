@@ -34,6 +34,7 @@ struct VerifyReport {
 };
 
 /// @param progress  called now and then with the number of steps done, if given
+/// @throws std::invalid_argument for a head that is not among spherical_head_names()
 template <class T>
 VerifyReport verify(const VerifyOptions& options, const std::function<void(std::int64_t)>& progress = {});
 
