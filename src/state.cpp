@@ -43,7 +43,7 @@ void StateVisitor::count(std::string_view name, std::int64_t& value) {
   if (value < 0 || value > (std::int64_t{1} << 62)) refuse(name, fmt::format("is {}, but it must be 0 … 2⁶²", value));
 }
 
-void StateVisitor::transfer_fixed(Array array) {
+void StateVisitor::transfer_fixed(const Array& array) {
   if (loading()) saved_shape(array.name, array.type, array.shape);
   transfer(array);
 }

@@ -125,7 +125,7 @@ class StateVisitor {
  private:
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
   /// Transfers what has its final place and shape already.
-  void transfer_fixed(Array array);
+  void transfer_fixed(const Array& array);
 
   std::string prefix_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
@@ -19,7 +20,7 @@ constexpr std::int64_t format = 1;
 constexpr std::uint64_t largest_manifest = 64 << 20;
 constexpr int deepest = 64;
 constexpr std::size_t checksum_digits = 32;
-constexpr std::string_view kind_names[] = {"written", "fixed", "append_only"};
+constexpr std::array<std::string_view, 3> kind_names = {"written", "fixed", "append_only"};
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -56,15 +57,15 @@ FolderFile parse_file(const Json& json) {
   file.bytes = static_cast<std::uint64_t>(natural_of(json, "bytes"));
   file.checksum = text_of(json, "xxh3_128");
   const auto kind = text_of(json, "kind");
-  const auto* const found = std::find(std::begin(kind_names), std::end(kind_names), kind);
-  if (found == std::end(kind_names)) throw FileError(fmt::format("\"kind\" is \"{}\"", kind));
-  file.kind = static_cast<FolderFile::Kind>(found - std::begin(kind_names));
+  const auto* const found = std::find(kind_names.begin(), kind_names.end(), kind);
+  if (found == kind_names.end()) throw FileError(fmt::format(R"("kind" is "{}")", kind));
+  file.kind = static_cast<FolderFile::Kind>(found - kind_names.begin());
   if (!is_plain_name(file.role) || !is_plain_name(file.name)) {
     throw FileError(fmt::format("\"{}\" is not a name of a file in the folder", file.name));
   }
   const bool is_hex = file.checksum.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (file.checksum.size() != checksum_digits || !is_hex) {
-    throw FileError(fmt::format("\"xxh3_128\" of {} is \"{}\"", file.name, file.checksum));
+    throw FileError(fmt::format(R"("xxh3_128" of {} is "{}")", file.name, file.checksum));
   }
   return file;
 }

@@ -30,9 +30,9 @@ class Lock {
     while (flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EINTR) continue;
       if (errno != EWOULDBLOCK) throw_system_error(file_.path(), "cannot lock");
-      char text[32] = {};
-      const auto length = pread(file_.descriptor(), text, sizeof text - 1, 0);
-      const std::string owner(text, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+      std::string owner(20, '\0');
+      owner.resize(
+          static_cast<std::size_t>(std::max<ssize_t>(0, pread(file_.descriptor(), owner.data(), owner.size(), 0))));
       throw std::system_error(
           EBUSY, std::generic_category(),
           fmt::format("model {} is being written to by process {}", folder.string(), owner.empty() ? "?" : owner));
@@ -45,7 +45,7 @@ class Lock {
   File file_;
 };
 
-void verify(const fs::path& folder, const Manifest& manifest, ModelFolder::Verify how) {
+void check_files(const fs::path& folder, const Manifest& manifest, ModelFolder::Verify verify) {
   for (const auto& file : manifest.files) {
     const auto path = folder / file.name;
     if (!fs::exists(path)) throw FileError(fmt::format("{}: is missing, but the manifest names it", path.string()));
@@ -54,7 +54,7 @@ void verify(const fs::path& folder, const Manifest& manifest, ModelFolder::Verif
     if (const auto bytes = found.size(); may_be_longer ? bytes < file.bytes : bytes != file.bytes) {
       throw FileError(fmt::format("{}: has {} bytes, but the manifest says {}", path.string(), bytes, file.bytes));
     }
-    if (how != ModelFolder::Verify::checksums) continue;
+    if (verify != ModelFolder::Verify::checksums) continue;
     if (const auto checksum = found.checksum(file.bytes); checksum != file.checksum) {
       throw FileError(fmt::format("{}: is damaged: its checksum is {}, but the manifest says {}", path.string(),
                                   checksum, file.checksum));
@@ -97,7 +97,7 @@ ModelFolder ModelFolder::create(const fs::path& path) {
   return ModelFolder(std::move(state));
 }
 
-ModelFolder ModelFolder::open(const fs::path& path, Access access, Verify how) {
+ModelFolder ModelFolder::open(const fs::path& path, Access access, Verify verify) {
   const auto manifest_path = path / manifest_name;
   if (!exists(path)) throw FileError(fmt::format("{}: there is no model (no {})", path.string(), manifest_name));
   auto state = std::make_shared<State>();
@@ -107,7 +107,7 @@ ModelFolder ModelFolder::open(const fs::path& path, Access access, Verify how) {
     const auto text = read_manifest_text(manifest_path);
     state->manifest = parse_manifest(text, manifest_path);
     try {
-      verify(path, state->manifest, how);
+      check_files(path, state->manifest, verify);
       break;
     } catch (const std::runtime_error&) {  // unless a commit has come between
       if (read_manifest_text(manifest_path) == text) throw;

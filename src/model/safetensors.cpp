@@ -211,8 +211,8 @@ Tensor parse_tensor(const std::string& name, const Json& json) {
       throw FileError("should have dtype, shape and data_offsets, no more and no less");
     }
   }
-  const auto dtype = std::find_if(dtypes.begin(), dtypes.end(),
-                                  [&](const auto& pair) { return json["dtype"] == std::string(pair.second); });
+  const auto* const dtype = std::find_if(dtypes.begin(), dtypes.end(),
+                                         [&](const auto& pair) { return json["dtype"] == std::string(pair.second); });
   if (dtype == dtypes.end()) {
     throw FileError(
         fmt::format("has dtype {}, which is not among U8, I32, U32, I64, U64, F32, F64", json["dtype"].dump()));

@@ -83,6 +83,7 @@ class FolderChange {
 
   /// Puts the new generation in force. @param info  a JSON object
   /// @throws std::invalid_argument where a file was not written, std::system_error; then nothing has happened
+  ///         (unless it is the folder that could not be brought to the disk: then generation() tells)
   void commit(const std::string& info = "{}");
 
  private:
