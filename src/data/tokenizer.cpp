@@ -92,7 +92,7 @@ Tokenization tokenization_from_name(std::string_view name) {
   for (const auto tokenization : {Tokenization::whitespace, Tokenization::words}) {
     if (name_of(tokenization) == name) return tokenization;
   }
-  throw std::invalid_argument(fmt::format("tokenization: \"{}\", but there are \"whitespace\" and \"words\"", name));
+  throw std::invalid_argument(fmt::format(R"(tokenization: "{}", but there are "whitespace" and "words")", name));
 }
 
 std::string_view name_of(Tokenization tokenization) {
