@@ -24,6 +24,13 @@ CrossEntropyLayer<T>::CrossEntropyLayer(std::string_view head, const LayerOption
 }
 
 template <class T>
+void CrossEntropyLayer<T>::visit_own_state(StateVisitor& visitor) {
+  visitor.block("rows", rows_.view());
+  visitor.scalar("norm_bound", norm_bound_);
+  if (visitor.loading() && !(norm_bound_ >= 0)) visitor.refuse("norm_bound", "is not a bound");
+}
+
+template <class T>
 void CrossEntropyLayer<T>::refuse_weight_decay() const {
   if (this->options().weight_decay > 0) {
     throw std::invalid_argument(

@@ -97,7 +97,7 @@ double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, M
 }
 
 template <class T>
-double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda) {
+double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda, double tolerance) {
   check_batch(H, targets, {}, "eta_for");
   if (!(lambda >= 0) || !std::isfinite(lambda)) {
     throw std::invalid_argument(fmt::format("eta_for: lambda = {}, but it must be finite and not negative", lambda));
@@ -109,7 +109,7 @@ double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, do
     for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), copy.columns(j, 1));
     weighted_H = copy;
   }
-  const double norm = curvature() * spectral_norm_squared<T>(weighted_H);
+  const double norm = curvature() * spectral_norm_squared<T>(weighted_H, tolerance);
   return norm > 0 ? lambda / (2 * norm) : 0;
 }
 

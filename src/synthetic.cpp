@@ -103,9 +103,8 @@ Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
 }
 
 template <class T>
-double spectral_norm_squared(ConstView<T> H) {
+double spectral_norm_squared(ConstView<T> H, double tolerance) {
   constexpr int max_iterations = 300;
-  constexpr double tolerance = 1e-12;
   std::vector<double> x(static_cast<std::size_t>(H.cols)), y(static_cast<std::size_t>(H.rows));
   const Random random(0, 5);
   for (std::size_t j = 0; j < x.size(); ++j) x[j] = random.normal(j, 0).first;
@@ -137,7 +136,7 @@ double spectral_norm_squared(ConstView<T> H) {
 
 template class SyntheticStream<float>;
 template class SyntheticStream<double>;
-template double spectral_norm_squared<float>(ConstView<float>);
-template double spectral_norm_squared<double>(ConstView<double>);
+template double spectral_norm_squared<float>(ConstView<float>, double);
+template double spectral_norm_squared<double>(ConstView<double>, double);
 
 }  // namespace widehead

@@ -34,6 +34,7 @@ class CrossEntropyLayer : public OutputLayer<T> {
   void begin_scores(ConstView<T> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
   void write_weights(Size first, MatrixView<T> out) override;
+  void visit_own_state(StateVisitor& visitor) override;
 
   MatrixView<T> W() { return rows_.view().columns(0, this->outputs()); }  // d x D
   MatrixView<T> further_rows() { return rows_.view().columns(this->outputs(), rows_.cols() - this->outputs()); }

@@ -86,7 +86,7 @@ class OutputLayer {
   /// The η at which λ₁ = 2ηa‖H diag(√w)‖₂² has the given value, a the curvature of the loss and w the weights
   /// of the examples: what a step of squared error contracts W by in its strongest direction, hence the
   /// rate that carries over between models. 0 where H is zero.
-  double eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda);
+  double eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda, double tolerance = 1e-12);
 
   /// log p of every target, by entry of `targets` as given: for the losses that are a softmax of sorts.
   /// @throws std::invalid_argument for a loss without probabilities

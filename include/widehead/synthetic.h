@@ -74,6 +74,6 @@ class SyntheticStream {
 /// ‖H‖₂², the square of the largest singular value, by power iteration. With λ₁ = 2η‖H‖₂² it is what
 /// makes learning rates comparable between models.
 template <class T>
-double spectral_norm_squared(ConstView<T> H);
+double spectral_norm_squared(ConstView<T> H, double tolerance = 1e-12);
 
 }  // namespace widehead

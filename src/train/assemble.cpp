@@ -64,14 +64,17 @@ NetworkOptions network_options(Job job, const TrainOptions& options, Size featur
   head.head = options.head;
   head.layer.outputs = outputs;
   head.layer.dim = options.dim;
-  head.layer.loss = loss_of(options);
+  const auto spherical = spherical_head_names();
+  const bool is_spherical = std::ranges::find(spherical, options.head) != spherical.end();
+  if (is_spherical) head.layer.loss = loss_of(options);  // the others have their own
   head.layer.weight_decay = options.weight_decay;
   head.layer.initial = value_of(options.init, initials);
   head.layer.initial_scale = options.init_scale;
   head.layer.seed = network.seed;
   head.windowed.window = options.window;
   head.windowed.rows_file = options.rows_file;
-  (void)counts;
+  head.hierarchical.frequencies.assign(counts.begin(), counts.end());
+  head.sampled.samples = options.samples;
   return network;
 }
 

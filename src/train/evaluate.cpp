@@ -36,7 +36,7 @@ std::vector<Index> outputs_of(const std::vector<Scored>& ranked) {
 template <class T>
 Figures evaluate_words(Network<T>& network, Predictor<T>& predictor, const BatchSource<T>& source, std::int64_t limit) {
   double examples = 0, loss = 0, log_p = 0, first = 0, first_ten = 0, reciprocal = 0;
-  const bool has_probabilities = widehead::has_probabilities(network.head().options().loss);
+  const bool has_probabilities = network.head().has_probabilities();
   for_each_batch(source, limit, [&](const Batch<T>& batch, Size) {
     const auto X = batch.inputs.view(source.features());
     const auto Y = batch.targets.view(source.outputs());

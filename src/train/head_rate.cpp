@@ -6,7 +6,8 @@ template <class T>
 double HeadRate<T>::eta_for(OutputLayer<T>& head, ConstView<T> H, const SparseBatch<T>& targets, double factor) {
   if (options_.eta > 0) return options_.eta * factor;
   const double squared_norm = head.backend().dot(H, H);  // ‖H‖_F²
-  if (steps_++ % steps_between_ratios == 0) eta_times_norm_ = head.eta_for(H, targets, 1) * squared_norm;
+  if (steps_++ % steps_between_ratios == 0)
+    eta_times_norm_ = head.eta_for(H, targets, 1, ratio_tolerance) * squared_norm;
   return squared_norm > 0 ? options_.lambda * factor * eta_times_norm_ / squared_norm : 0;
 }
 

@@ -89,6 +89,8 @@ std::vector<OptionSpec> make_table() {
                       "without --valid: share of the data held out (the end of the corpus; some items of each user)")),
           number("valid-examples", &O::valid_examples, 0, largest_count,
                  "held-out examples evaluated at most; 0 for all"),
+          number("valid-every", &O::valid_every, 1, largest_count,
+                 "epochs between evaluations on held-out data; there is always one at the end"),
           only({Job::lm}, word("tokens", &O::tokens, {"words", "whitespace"},
                                "what a word is: runs of letters and digits, or what white space separates")),
           only({Job::lm}, flag("keep-case", &O::keep_case, "do not lower-case")),
@@ -123,7 +125,8 @@ std::vector<OptionSpec> make_table() {
   append(table, "Head", Kind::model,
          {
              word("head", &O::head, trained_heads(), "how the output layer is held and updated"),
-             word("loss", &O::loss, words_of(loss_names()), "what the head minimises (softmax heads have their own)"),
+             word("loss", &O::loss, words_of(loss_names()),
+                  "what the head minimises; softmax, hierarchical and sampled minimise the cross-entropy"),
              number("epsilon", &O::epsilon, 0, infinity, "ε of spherical and spherical-outside"),
              number("scale", &O::scale, 0, infinity, "α of z"),
              number("shift", &O::shift, -infinity, infinity, "β of z"),

@@ -25,6 +25,7 @@ class HeadRate {
 
  private:
   static constexpr std::int64_t steps_between_ratios = 16;
+  static constexpr double ratio_tolerance = 1e-3;  // a learning rate need not be known better
 
   HeadRateOptions options_;
   std::int64_t steps_ = 0;
