@@ -175,7 +175,6 @@ void Stabilizer<T>::visit_state(StateVisitor& visitor) {
   visitor.count("checks", account_.checks);
   visitor.count("fixes", account_.fixes);
   visitor.count("restores", account_.restores);
-  visitor.scalar("seconds", account_.seconds);
 }
 
 template class Stabilizer<float>;

@@ -294,7 +294,6 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.count("absorbs", account_.absorbs);
   visitor.count("flips", account_.flips);
   visitor.count("deflated", account_.deflated);
-  visitor.scalar("close_seconds", account_.close_seconds);
   visitor.scalar("flip_flops", account_.flip_flops);
 }
 

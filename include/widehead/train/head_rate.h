@@ -2,7 +2,9 @@
 /// The learning rate of the head: fixed, or given as λ₁ and following ‖H‖.
 ///   η = λ₁ / (2a‖H‖₂²)
 /// λ₁ carries over between models, layer sizes and minibatch sizes; η does not. ‖H‖_F² is measured in every step,
-/// the ratio ‖H‖₂²/‖H‖_F², which changes slowly, now and then.
+/// the ratio ‖H‖₂²/‖H‖_F², which changes slowly, now and then. Where H becomes smaller than it was at the start, η does
+/// not rise: the noise of W makes the layers below shrink H, and a rate that rose with it would keep the noise up until
+/// H is gone (seen with relu at λ₁ = 0.3).
 
 #include "widehead/output_layer.h"
 #include "widehead/state.h"
@@ -29,7 +31,8 @@ class HeadRate {
 
   HeadRateOptions options_;
   std::int64_t steps_ = 0;
-  double eta_times_norm_ = 0;  ///< η‖H‖_F² at λ₁ = 1
+  double eta_times_norm_ = 0;  // η‖H‖_F² at λ₁ = 1
+  double first_norm_ = 0;      // ‖h‖², mean of the first minibatch
 };
 
 }  // namespace widehead
