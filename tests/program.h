@@ -45,7 +45,9 @@ class Program {
     waitpid(process_, nullptr, 0);
   }
 
-  void signal(int number) const { kill(process_, number); }
+  void signal(int number) const {
+    if (process_ > 0) kill(process_, number);  // 0 would be ourselves
+  }
   bool has_ended() {
     if (process_ > 0 && waitpid(process_, &status_, WNOHANG) == process_) process_ = 0;
     return process_ == 0;
