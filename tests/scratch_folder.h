@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -16,8 +17,10 @@ class ScratchFolder {
  public:
   ScratchFolder() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() /
-            ("widehead_" + std::string(test->test_suite_name()) + "_" + test->name() + "_" + std::to_string(getpid()));
+    auto name =
+        "widehead_" + std::string(test->test_suite_name()) + "_" + test->name() + "_" + std::to_string(getpid());
+    std::replace(name.begin(), name.end(), '/', '_');  // of a parameterised test
+    path_ = std::filesystem::temp_directory_path() / name;
     std::filesystem::remove_all(path_);
     std::filesystem::create_directory(path_);
   }
