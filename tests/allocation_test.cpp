@@ -1,54 +1,11 @@
-/// A step allocates nothing after warm-up. This program counts: operator new is replaced here, and the
-/// library's calloc (which Matrix stands on) and malloc are wrapped by the linker.
+/// A step allocates nothing after warm-up.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
+#include "count_allocations.h"
 #include "heads_under_test.h"
 #include "oracle.h"
-
-namespace {
-std::atomic<long> allocations{0};
-
-void* counted(std::size_t bytes, std::size_t alignment = 0) {
-  ++allocations;
-  void* memory = alignment == 0 ? std::malloc(bytes)
-                                : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-/// Not inline: GCC would take free for the wrong end of a new.
-[[gnu::noinline]] void release(void* memory) { std::free(memory); }
-}  // namespace
-
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
-
-extern "C" {
-void* __real_calloc(std::size_t count, std::size_t size);   // NOLINT: the linker's names
-void* __wrap_calloc(std::size_t count, std::size_t size) {  // NOLINT
-  ++allocations;
-  return __real_calloc(count, size);
-}
-}
 
 namespace widehead::test {
 namespace {

@@ -1,5 +1,6 @@
 /// The backend's operations for what is below the output layer.
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu_backend.h"
@@ -17,7 +18,7 @@ void apply_activation(Activation s, Size n, T* a, T* t) {
     case Activation::identity: break;
     case Activation::relu:
 #pragma omp simd
-      for (Size i = 0; i < n; ++i) a[i] = a[i] > T(0) ? a[i] : T(0);
+      for (Size i = 0; i < n; ++i) a[i] = a[i] < T(0) ? T(0) : a[i];  // a NaN stays one
       break;
     case Activation::tanh:
 #pragma omp simd

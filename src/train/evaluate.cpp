@@ -53,6 +53,7 @@ Figures evaluate_words(Network<T>& network, Predictor<T>& predictor, const Batch
     }
     examples += static_cast<double>(batch.examples());
   });
+  if (examples == 0) return {};  // nothing but unknown words
   Figures figures = {{"examples", examples}, {"loss", loss / examples}};
   if (has_probabilities) figures.emplace_back("perplexity", std::exp(-log_p / examples));
   figures.emplace_back("top1", first / examples);

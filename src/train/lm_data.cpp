@@ -56,13 +56,14 @@ class LmData final : public JobData<T> {
     if (training.empty()) {
       throw std::invalid_argument("--hold-out: nothing is left to train on: the corpus is one line or hardly more");
     }
+    const auto in_corpus = counts_;
+    if (!options.predict_unknown) counts_[0] = 0;  // never a target
     const auto scale = target_scale<T>(options, counts_);
     auto ngram = ngram_options(options);
-    source_.emplace(training, counts_, scale, ngram);
+    source_.emplace(training, in_corpus, scale, ngram);
     ngram.subsample = 0;  // what is held out is evaluated as it is
-    if (!validation.empty()) validation_.emplace(validation, counts_, scale, ngram);
+    if (!validation.empty()) validation_.emplace(validation, in_corpus, scale, ngram);
     training_tokens_ = static_cast<std::int64_t>(training.size());
-    counts_[0] = options.predict_unknown ? counts_[0] : 0;
   }
 
   const BatchSource<T>& source() const override { return *source_; }

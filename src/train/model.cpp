@@ -33,7 +33,6 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
     options.rows_file = scratch;
   }
   const SafetensorsFile state(folder.path_of(model_files::state));
-  model.counts.resize(static_cast<std::size_t>(info.outputs));
   state.load_part([&](StateVisitor& visitor) { visitor.list("counts", model.counts); });
   if (static_cast<Size>(model.counts.size()) != info.outputs) {
     throw FileError(

@@ -65,9 +65,11 @@ Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> b
 template <class T>
 SparseBatch<T> Network<T>::by_slot(const SparseBatch<T>& X) {
   if (options_.slots == 1) return X;
-  if (X.nonzeros() != options_.slots * X.examples()) {
-    throw std::invalid_argument(fmt::format("network: {} inputs in {} examples, but each has {} slots", X.nonzeros(),
-                                            X.examples(), options_.slots));
+  for (Size j = 0; j < X.examples(); ++j) {
+    const Size count = X.end(j) - X.begin(j);
+    if (count == options_.slots) continue;
+    throw std::invalid_argument(
+        fmt::format("network: example {} has {} inputs, but there are {} slots", j, count, options_.slots));
   }
   while (static_cast<Size>(slot_offsets_.size()) <= X.nonzeros()) {
     slot_offsets_.push_back(static_cast<std::int64_t>(slot_offsets_.size()));
@@ -81,7 +83,12 @@ ConstView<T> Network<T>::hidden(const SparseBatch<T>& X) {
   for (std::size_t k = 0; k < hidden_.size(); ++k) {
     activations_[k + 1] = hidden_[k].forward(*backend_, activations_[k]);
   }
-  return activations_.back();
+  const auto H = activations_.back();
+  if (!std::isfinite(backend_->rough_squared_norm(H)) && backend_->find_non_finite(H) >= 0) {
+    throw NumericalError(
+        fmt::format("after step {}: the outputs of the hidden layers are not finite: the run has diverged", steps_));
+  }
+  return H;
 }
 
 template <class T>
@@ -119,7 +126,7 @@ double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, 
 
 template <class T>
 void Network<T>::visit_state(StateVisitor& state) {
-  state.scalar("steps", steps_);
+  state.count("steps", steps_);
   {
     const auto scope = state.scope("input");
     input_.visit_state(state);

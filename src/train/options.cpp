@@ -175,9 +175,16 @@ std::vector<OptionSpec> make_table() {
   throw std::invalid_argument(fmt::format("--{} {}: expected {}", spec.name, value, expected));
 }
 
+/// Whether NaN stands for the default of the loss.
+bool may_be_unset(const OptionSpec& spec) {
+  static const O defaults = default_options(Job::lm);
+  const auto* field = std::get_if<double O::*>(&spec.field);
+  return field != nullptr && std::isnan(defaults.**field);
+}
+
 void check_number(const OptionSpec& spec, double value) {
-  if (std::isnan(value) && std::holds_alternative<double O::*>(spec.field)) return;  // not set
-  if (value >= spec.least && value <= spec.most) return;
+  if (std::isnan(value) && may_be_unset(spec)) return;
+  if (std::isfinite(value) && value >= spec.least && value <= spec.most) return;
   refuse(
       spec, fmt::format("{}", value),
       spec.most < infinity ? fmt::format("{} … {}", spec.least, spec.most) : fmt::format("a number ≥ {}", spec.least));

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <sstream>
+#include <system_error>
 #include <type_traits>
 
 #include "widehead/errors.h"
@@ -49,7 +52,8 @@ V read_value(const toml::node& node, const std::string& where) {
     if (!node.is_integer()) fail("an integer");
     return *node.value<std::int64_t>();
   } else if constexpr (std::is_same_v<V, double>) {
-    if (!node.is_number()) fail("a number");
+    if (node.is_integer()) return static_cast<double>(*node.value<std::int64_t>());
+    if (!node.is_floating_point()) fail("a number");
     return *node.value<double>();
   } else {
     if (!node.is_string()) fail("a string");
@@ -101,9 +105,11 @@ std::string to_toml(Job job, const TrainOptions& options, bool with_run_options)
 }
 
 JobOptions read_toml(const std::string& path, const Job* job) {
+  std::ifstream file(path);
+  if (!file) throw std::system_error(errno, std::generic_category(), path);
   toml::table document;
   try {
-    document = toml::parse_file(path);
+    document = toml::parse(file, path);
   } catch (const toml::parse_error& error) {
     throw FileError(fmt::format("{}:{}: {}", path, error.source().begin.line, error.description()));
   }

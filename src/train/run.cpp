@@ -159,10 +159,12 @@ class Run final : TrainerHooks {
 class NewFolder {
  public:
   NewFolder(const fs::path& path, bool overwrite)
-      : path_(path), old_(path.string() + ".old"), existed_(fs::exists(path)) {
-    if (overwrite && ModelFolder::exists(path)) {
+      : path_(path.has_filename() ? path : path.parent_path()),  // "model/" is "model"
+        old_(path_.string() + ".old"),
+        existed_(fs::exists(path)) {
+    if (overwrite && ModelFolder::exists(path_)) {
       fs::remove_all(old_);
-      fs::rename(path, old_);
+      fs::rename(path_, old_);
       moved_ = true;
     }
   }

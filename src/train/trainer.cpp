@@ -87,21 +87,19 @@ bool Trainer<T>::run() {
       last_save = Clock::now();
     }
   }
+  if (!stopped) cursor_ = {options_.epochs, 0};  // also where the last epochs had no example
   hooks_.save();
   return !stopped;
 }
 
 template <class T>
 void Trainer<T>::visit_state(StateVisitor& state) {
-  state.scalar("epoch", cursor_.epoch);
-  state.scalar("position", cursor_.position);
-  state.scalar("examples", examples_);
+  state.count("epoch", cursor_.epoch);
+  state.count("position", cursor_.position);
+  state.count("examples", examples_);
   state.scalar("recent_loss", recent_loss_);
   state.scalar("recent_examples", recent_examples_);
-  state.scalar("logs", logs_);
-  if (state.loading() && (cursor_.epoch < 0 || cursor_.position < 0)) {
-    state.refuse("position", "is before the beginning");
-  }
+  state.count("logs", logs_);
 }
 
 template class Trainer<float>;

@@ -35,6 +35,7 @@ class Network {
   Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> backend);
 
   /// H (d x m) of a minibatch, valid until the next call.
+  /// @throws NumericalError where it is not finite, because the run has diverged
   ConstView<T> hidden(const SparseBatch<T>& X);
   /// Trains on a minibatch with all rates multiplied: returns its loss before the step, summed over examples.
   /// @throws NumericalError where the run has diverged
