@@ -79,7 +79,7 @@ class Feed {
 
  private:
   SyntheticStream<T> stream_;
-  std::vector<Batch<T>> batches_;
+  std::vector<SyntheticBatch<T>> batches_;
   std::vector<double> etas_;
   std::uint64_t t_ = 0;
 };
