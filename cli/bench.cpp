@@ -458,6 +458,7 @@ void add_bench(CLI::App& app, Action& action) {
           "the same targets")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command->footer("Example:\n  widehead bench step --heads dense,windowed --outputs 10000,100000 --threads 1");
   command->callback([settings, &action] {
     settings->data.seed = settings->layer.seed + 1;
     if (settings->data.distinct == 0) {
