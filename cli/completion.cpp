@@ -70,7 +70,7 @@ std::string bash(const CLI::App& app) {
     }
     for_each_option(*command, [&](const OptionText& option) {
       if (option.is_positional) {
-        if (option.is_file || option.is_folder) arguments = "_widehead_files";
+        arguments = option.is_folder ? "_widehead_files" : bash_values(option);  // a file may follow the folder
         return;
       }
       options += " " + option.name;
@@ -139,13 +139,13 @@ std::string zsh(const CLI::App& app) {
     for_each_option(*command, [&](const OptionText& option) {
       const auto name = zsh_escaped(option.name);
       if (option.is_positional) {
-        specs +=
-            " " + in_quotes(fmt::format("{}:{}:{}", option.metavar.ends_with("…") ? "*" : "", name, zsh_values(option)));
+        specs += " " +
+                 in_quotes(fmt::format("{}:{}:{}", option.metavar.ends_with("…") ? "*" : "", name, zsh_values(option)));
       } else if (option.is_flag()) {
         specs += " " + in_quotes(fmt::format("{}[{}]", name, zsh_escaped(option.help)));
       } else {
-        specs += " " + in_quotes(fmt::format("{}[{}]:{}:{}", name, zsh_escaped(option.help), zsh_escaped(option.metavar),
-                                          zsh_values(option)));
+        specs += " " + in_quotes(fmt::format("{}[{}]:{}:{}", name, zsh_escaped(option.help),
+                                             zsh_escaped(option.metavar), zsh_values(option)));
       }
     });
     const auto names = names_of_subcommands(*command);

@@ -85,7 +85,8 @@ void add_export(CLI::App& app, Action& action) {
   add_vector_kind(*command, settings->vectors);
   command->add_option("--out", settings->out, "file to write")->required()->type_name(file_type);
   command->footer(
-      "Rows stand in the order of vocabulary.txt or items.txt in the model's folder, or of the numbers of labels.\n\n"
+      "Rows stand in the order of vocabulary.txt or items.txt in the model's folder; those of labels by\n"
+      "number.\n\n"
       "Examples:\n"
       "  widehead export model --out vectors.txt\n"
       "  widehead export model --format npy --vectors input --out embeddings.npy");

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include "common_options.h"
 #include "widehead/model/model_folder.h"
@@ -47,9 +49,14 @@ WordIndex name_index(const Model<T>& model) {
   return WordIndex(std::move(names), folds_case ? Case::ignored : Case::kept);
 }
 
-void check_top_k(std::int64_t k, Size outputs) {
-  if (k >= 1 && k <= outputs) return;
-  throw std::invalid_argument(fmt::format("--top-k {}: expected 1 … {}, the outputs of the model", k, outputs));
+void TopKOption::add_to(CLI::App& command, const char* help) {
+  command.add_option("--top-k", given, help)->type_name("N")->default_str(fmt::format("{}", usual));
+}
+
+Size TopKOption::of(Size outputs) const {
+  if (!given) return std::min<Size>(usual, outputs);
+  if (*given >= 1 && *given <= outputs) return *given;
+  throw std::invalid_argument(fmt::format("--top-k {}: expected 1 … {}, the outputs of the model", *given, outputs));
 }
 
 template WordIndex name_index(const Model<float>&);

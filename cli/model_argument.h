@@ -2,7 +2,7 @@
 /// What the commands that use a trained model have in common.
 
 #include <CLI/CLI.hpp>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +36,14 @@ std::string_view output_noun(Job job);
 template <class T>
 WordIndex name_index(const Model<T>& model);
 
-/// @throws std::invalid_argument unless 1 ≤ k ≤ D
-void check_top_k(std::int64_t k, Size outputs);
+/// --top-k N.
+struct TopKOption {
+  std::int64_t usual;  ///< taken where nothing is given, or as many as there are
+  std::optional<std::int64_t> given = {};
+
+  void add_to(CLI::App& command, const char* help);
+  /// @throws std::invalid_argument for a number given that is not in 1 … D
+  Size of(Size outputs) const;
+};
 
 }  // namespace widehead::cli

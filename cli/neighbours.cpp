@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 struct Settings {
   ModelArgument model;
   std::vector<std::string> queries;
-  std::int64_t top_k = 10;
+  TopKOption top_k{10};
   VectorKind vectors = VectorKind::output;
   bool json = false;
 };
@@ -39,12 +39,12 @@ Matrix<float> all_vectors(const Model<T>& model, VectorKind kind) {
 
 template <class T>
 int find(const Model<T>& model, const Settings& settings) {
-  check_top_k(settings.top_k, model.info.outputs);
+  const Size top_k = settings.top_k.of(model.info.outputs);
   const auto index = name_index(model);
   std::vector<WordCombination> combinations;
   for (const auto& query : settings.queries) combinations.push_back(combination_of(query, index));
   const auto backend = make_cpu_backend<float>(settings.model.threads);
-  const auto lists = nearest_words(combinations, settings.top_k, all_vectors(model, settings.vectors), *backend);
+  const auto lists = nearest_words(combinations, top_k, all_vectors(model, settings.vectors), *backend);
   for (std::size_t i = 0; i < lists.size(); ++i) {
     Json object = {{"query", settings.queries[i]}, {"neighbours", Json::array()}};
     if (!settings.json) fmt::print("{}{}\n", i > 0 ? "\n" : "", settings.queries[i]);
@@ -78,7 +78,7 @@ void add_neighbours(CLI::App& app, Action& action) {
                    R"(words, items or numbers of labels; or a combination in quotes: "king - man + woman")")
       ->required()
       ->type_name("WORD");
-  command->add_option("--top-k", settings->top_k, "neighbours of each")->type_name("N")->capture_default_str();
+  settings->top_k.add_to(*command, "neighbours of each");
   add_vector_kind(*command, settings->vectors);
   command->add_flag("--json", settings->json, "print one JSON object a line");
   command->footer(

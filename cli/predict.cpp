@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Settings {
   ModelArgument model;
   std::string input = "-";
-  std::int64_t top_k = 5;
+  TopKOption top_k{5};
   bool json = false;
 };
 
@@ -210,7 +210,7 @@ void print(const Model<T>& model, const char* figure, bool json, const std::stri
 
 template <class T>
 int predict(const Model<T>& model, const Settings& settings) {
-  check_top_k(settings.top_k, model.info.outputs);
+  const Size top_k = settings.top_k.of(model.info.outputs);
   LineReader lines(settings.input == "-" ? "/dev/stdin" : settings.input);
   const auto reader = reader_for(model, lines);
   auto predictor = model.predictor();
@@ -221,7 +221,7 @@ int predict(const Model<T>& model, const Settings& settings) {
     const auto X = examples.inputs.view(model.info.features);
     const bool excludes = !examples.users.empty();
     const auto given = [&](Size j) { return examples.given.row_indices(j); };
-    auto ranked = excludes ? predictor.top_k(X, settings.top_k, given) : predictor.top_k(X, settings.top_k);
+    auto ranked = excludes ? predictor.top_k(X, top_k, given) : predictor.top_k(X, top_k);
     if (has_p) replace_scores(*model.network, X, ranked);
     for (std::size_t j = 0; j < ranked.size(); ++j) {
       print(model, has_p ? "p" : "score", settings.json, excludes ? &examples.users[j] : nullptr, ranked[j]);
@@ -246,7 +246,7 @@ void add_predict(CLI::App& app, Action& action) {
   command->add_option("FILE", settings->input, "what to predict for, plain, .gz, .xz or .zst; - for standard input")
       ->type_name(file_type)
       ->capture_default_str();
-  command->add_option("--top-k", settings->top_k, "outputs for each line")->type_name("N")->capture_default_str();
+  settings->top_k.add_to(*command, "outputs for each line");
   command->add_flag("--json", settings->json, "print one JSON object a line");
   command->footer(
       "Lines of input are\n"

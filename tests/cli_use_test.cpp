@@ -12,7 +12,7 @@ const Models& made_at_start = models();
 // ── eval ─────────────────────────────────────────────────────────────────────────────────────────
 
 TEST(EvalCommand, FindsTheSimilaritiesThatTheLanguageHas) {
-  const auto result = json_of("eval " + in("lm") + " --similarity " + in("pairs"));
+  const auto result = json_of("eval " + in("lm64") + " --similarity " + in("pairs"));
   EXPECT_EQ(result["job"], "lm");
   ASSERT_EQ(result["similarity"].size(), 1U);
   const auto& set = result["similarity"][0];
@@ -21,7 +21,7 @@ TEST(EvalCommand, FindsTheSimilaritiesThatTheLanguageHas) {
     SCOPED_TRACE(kind);
     EXPECT_EQ(set[kind]["found"].get<int>() + set[kind]["missing"].get<int>(), 3000);
     EXPECT_GT(set[kind]["found"].get<int>(), 2500);
-    EXPECT_GT(set[kind]["spearman"].get<double>(), 0.3);
+    EXPECT_GT(set[kind]["spearman"].get<double>(), std::string(kind) == "input" ? 0.2 : 0.5);
   }
 }
 
@@ -146,6 +146,7 @@ TEST(NeighboursCommand, KnowsItemsByNameAndLabelsByNumber) {
   const auto items = json_of("neighbours " + in("items") + " a3 --top-k 3");
   for (const auto& each : items["neighbours"]) EXPECT_EQ(each["item"].get<std::string>()[0], 'a') << items.dump();
   EXPECT_EQ(json_of("neighbours " + in("labels") + " 6 --top-k 2")["neighbours"].size(), 2U);
+  EXPECT_EQ(json_of("neighbours " + in("labels") + " 6")["neighbours"].size(), 6U) << "there are no ten";
 }
 
 TEST(NeighboursCommand, RefusesWhatItDoesNotKnow) {

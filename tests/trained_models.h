@@ -44,10 +44,10 @@ class Models : public testing::Environment {
         fmt::format("lm --corpus {} --out {} --embedding 24 --hidden 32 --dim 24 --epochs 4 --min-count 2 "
                     "--loss spherical --lr 0.003 --dtype f32",
                     path("text"), path("lm")));
-    train(
-        fmt::format("lm --corpus {} --out {} --embedding 6 --hidden 8 --dim 8 --combine mean --keep-case "
-                    "--hold-out 0 --dtype f64",
-                    path("text"), path("lm64")));
+    train(fmt::format(
+        "lm --corpus {} --out {} --embedding 24 --hidden 32 --dim 24 --combine mean --activation tanh --epochs 12 "
+        "--min-count 2 --lr 0.003 --keep-case --hold-out 0 --dtype f64",
+        path("text"), path("lm64")));
   }
 
   /// Feature f has label f mod 7, and each example two features.
