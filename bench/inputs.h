@@ -28,7 +28,7 @@ Matrix<T> random_matrix(Size rows, Size cols) {
 
 /// `count` minibatches of synthetic data, to be used in turn.
 template <class T>
-std::vector<Batch<T>> make_batches(Size outputs, Size dim, Size nonzeros, TargetLaw law, std::uint64_t count) {
+std::vector<SyntheticBatch<T>> make_batches(Size outputs, Size dim, Size nonzeros, TargetLaw law, std::uint64_t count) {
   SyntheticOptions options;
   options.outputs = outputs;
   options.dim = dim;
@@ -36,7 +36,7 @@ std::vector<Batch<T>> make_batches(Size outputs, Size dim, Size nonzeros, Target
   options.nonzeros = nonzeros;
   options.targets = law;
   const SyntheticStream<T> stream(options);
-  std::vector<Batch<T>> batches;
+  std::vector<SyntheticBatch<T>> batches;
   for (std::uint64_t t = 0; t < count; ++t) batches.push_back(stream.batch(t));
   return batches;
 }

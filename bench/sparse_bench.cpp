@@ -13,7 +13,7 @@ constexpr std::uint64_t batch_count = 512;  // together they touch more rows tha
 
 /// Minibatches of which only the targets are used.
 template <class T>
-std::vector<Batch<T>> targets_only(const benchmark::State& state, TargetLaw law) {
+std::vector<SyntheticBatch<T>> targets_only(const benchmark::State& state, TargetLaw law) {
   return make_batches<T>(D, 1, state.range(0), law, batch_count);
 }
 

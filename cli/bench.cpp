@@ -78,7 +78,7 @@ class Feed {
 
  private:
   SyntheticStream<T> stream_;
-  std::vector<Batch<T>> batches_;
+  std::vector<SyntheticBatch<T>> batches_;
   std::vector<double> etas_;
   std::uint64_t t_ = 0;
 };
@@ -473,6 +473,7 @@ void add_bench(CLI::App& app, Action& action) {
           "the same targets")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  command->footer("Example:\n  widehead bench step --heads dense,windowed --outputs 10000,100000 --threads 1");
   command->callback([settings, &action] {
     settings->data.seed = settings->head.layer.seed + 1;
     if (settings->data.distinct == 0) {

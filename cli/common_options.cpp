@@ -8,6 +8,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "help.h"
+
 namespace widehead::cli {
 namespace {
 
@@ -114,7 +116,8 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
   add("--panel-rank", options.timeline.panel_rank, "rank of all deflations between two flips; 0 means d/4")
       ->check(CLI::NonNegativeNumber);
   add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));
-  add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory");
+  add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory")
+      ->type_name(file_type);
 }
 
 void add_factored_options(CLI::App& command, FactoredOptions& options) {

@@ -1,4 +1,4 @@
-/// widehead info: what the program runs on, and how fast its matrix products are here.
+/// widehead info: a model, or what the program runs on and how fast its matrix products are here.
 
 #include <fmt/format.h>
 
@@ -8,6 +8,8 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "help.h"
+#include "model_info.h"
 #include "widehead/system_info.h"
 
 namespace widehead::cli {
@@ -61,12 +63,20 @@ int run(int threads, bool json) {
 }  // namespace
 
 void add_info(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("info", "libraries, kernels, threads and the measured GEMM rate");
+  auto* command =
+      app.add_subcommand("info", "a model; without one, libraries, kernels and the measured rate of matrix products");
   auto threads = std::make_shared<int>(0);
   auto json = std::make_shared<bool>(false);
-  add_threads(*command, *threads);
+  auto model = std::make_shared<std::string>();
+  command->add_option("MODEL", *model, "folder of a trained model")->type_name(folder_type);
+  command->add_option("--threads", *threads, "also measure with N threads; 0 means one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   command->add_flag("--json", *json, "print one JSON object");
-  command->callback([threads, json, &action] { action = [=] { return run(*threads, *json); }; });
+  command->footer("Examples:\n  widehead info\n  widehead info model --json");
+  command->callback([=, &action] {
+    action = [=] { return model->empty() ? run(*threads, *json) : print_model_info(*model, *json); };
+  });
 }
 
 }  // namespace widehead::cli

@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 
 #include "command.h"
+#include "help.h"
 #include "widehead/version.h"
 
 namespace {
@@ -37,19 +39,32 @@ void require_known_subcommands(CLI::App& app, int argc, char** argv) {
 int main(int argc, char** argv) {
   let_waiting_threads_sleep(argv);
   CLI::App app{"widehead: exact training of very wide output layers in time independent of their width"};
-  app.set_version_flag("--version", WIDEHEAD_VERSION);
+  app.formatter(std::make_shared<widehead::cli::HelpFormatter>());
+  app.set_version_flag("--version", WIDEHEAD_VERSION, "print the version and exit");
   app.require_subcommand(1);
   widehead::cli::Action action;
   try {
     widehead::cli::add_train(app, action);
+    widehead::cli::add_eval(app, action);
+    widehead::cli::add_predict(app, action);
+    widehead::cli::add_neighbours(app, action);
+    widehead::cli::add_export(app, action);
+    widehead::cli::add_generate(app, action);
     widehead::cli::add_info(app, action);
     widehead::cli::add_verify(app, action);
     widehead::cli::add_bench(app, action);
+    widehead::cli::add_completion(app, action);
+    widehead::cli::add_manual(app, action);
     require_known_subcommands(app, argc, argv);
     app.parse(argc, argv);
-    return action();
+    const int code = action();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw std::runtime_error("cannot write to standard output");
+    return code;
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fmt::print(stderr, "widehead: {}\n", error.what());
+    return 2;
   } catch (const std::invalid_argument& error) {
     fmt::print(stderr, "widehead: {}\n", error.what());
     return 2;

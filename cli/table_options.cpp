@@ -6,6 +6,8 @@
 #include <cmath>
 #include <type_traits>
 
+#include "help.h"
+
 namespace widehead::cli {
 namespace {
 
@@ -25,9 +27,8 @@ template <class Value>
 const char* type_of() {
   if constexpr (std::is_same_v<Value, std::int64_t>) return "INT";
   if constexpr (std::is_same_v<Value, double>) return "FLOAT";
-  if constexpr (std::is_same_v<Value, std::vector<std::int64_t>>) return "INT,…";
-  if constexpr (std::is_same_v<Value, std::vector<std::string>>) return "FILE …";
-  return "TEXT";
+  if constexpr (std::is_same_v<Value, std::vector<std::int64_t>>) return "INT";
+  return file_type;  // words without choices are paths
 }
 
 CLI::Option* add_option(CLI::App& command, const OptionSpec& spec, TrainOptions& given) {
@@ -38,9 +39,11 @@ CLI::Option* add_option(CLI::App& command, const OptionSpec& spec, TrainOptions&
         if constexpr (std::is_same_v<Value, bool>) {
           return command.add_flag("--" + spec.name, value, spec.help);
         } else {
-          auto* option = command.add_option("--" + spec.name, value, spec.help);
+          auto* option = command.add_option("--" + spec.name, value, spec.help + (spec.required ? " (required)" : ""));
           if constexpr (std::is_same_v<Value, std::vector<std::int64_t>>) option->delimiter(',');
-          option->type_name(spec.choices.empty() ? type_of<Value>() : fmt::format("{}", fmt::join(spec.choices, "|")));
+          option->type_name(spec.name == "out"     ? folder_type
+                            : spec.choices.empty() ? type_of<Value>()
+                                                   : fmt::format("{}", fmt::join(spec.choices, "|")));
           if (const auto text = shown(value); !text.empty()) option->default_str(text);
           return option;
         }

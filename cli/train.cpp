@@ -105,7 +105,8 @@ void add_train(CLI::App& app, Action& action) {
           "The same command with --resume goes on after Ctrl-C, a crash or a power cut.");
   add_job(*command, action, Job::labels, "extreme multi-label: labels from sparse features",
           "Example:\n  widehead train labels --train train.txt --valid test.txt --out model\n"
-          "Files are those of the Extreme Classification Repository: a header `N F L`, then `l1,l2 f:v f:v` per line.");
+          "Files are those of the Extreme Classification Repository: a header `N F L` (examples,\n"
+          "features, labels), then `l1,l2 f:v f:v` per line.");
   add_job(*command, action, Job::items, "recommender: all items from a user's items",
           "Example:\n  widehead train items --train train.txt --valid valid.txt --out model\n"
           "Lines are `user item item …` or `user,item[,rating]`.");

@@ -167,6 +167,10 @@ void add_verify(CLI::App& app, Action& action) {
   add_layer_options(*command, options.head.layer);
   add_windowed_options(*command, options.head.windowed);
   add_factored_options(*command, options.head.factored);
+  command->footer(
+      "Examples:\n"
+      "  widehead verify --head factored --lambda 0.03,0.3 --nonzeros 1,5\n"
+      "  widehead verify --steps 100 --tolerance 1e-5 > /dev/null && echo exact");
   command->callback([settings, &action] {
     settings->verify.data.seed = settings->verify.head.layer.seed + 1;
     action = [settings] { return run(*settings); };

@@ -62,7 +62,7 @@ Index SyntheticStream<T>::draw_target(std::uint64_t example, Size k) const {
 }
 
 template <class T>
-void SyntheticStream<T>::redraw_targets(std::uint64_t t, Batch<T>& batch) const {
+void SyntheticStream<T>::redraw_targets(std::uint64_t t, SyntheticBatch<T>& batch) const {
   const Size m = options_.batch, K = options_.nonzeros;
   batch.offsets.assign(1, 0);
   batch.indices.clear();
@@ -79,9 +79,9 @@ void SyntheticStream<T>::redraw_targets(std::uint64_t t, Batch<T>& batch) const 
 }
 
 template <class T>
-Batch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
+SyntheticBatch<T> SyntheticStream<T>::batch(std::uint64_t t) const {
   const Size d = options_.dim, m = options_.batch;
-  Batch<T> batch{options_.outputs, Matrix<T>(d, m), {}, {}, {}};
+  SyntheticBatch<T> batch{options_.outputs, Matrix<T>(d, m), {}, {}, {}};
   redraw_targets(t, batch);
   for (Size j = 0; j < m; ++j) {
     const std::uint64_t example = t * static_cast<std::uint64_t>(m) + static_cast<std::uint64_t>(j);

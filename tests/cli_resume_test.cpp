@@ -9,7 +9,7 @@
 #include <sstream>
 #include <thread>
 
-#include "program.h"
+#include "process.h"
 #include "scratch_folder.h"
 #include "widehead/data/synthetic_text.h"
 #include "widehead/model/model_folder.h"
@@ -89,7 +89,7 @@ TEST_P(KilledRun, IsResumedBitForBit) {
   const auto corpus = corpus_in(folder);
   const auto whole = training(corpus, folder.path("whole"), often, GetParam());
   const auto start = std::chrono::steady_clock::now();
-  const auto outcome = run(whole, folder.path("."));
+  const auto outcome = run_process(whole, folder.path("."));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto duration = std::chrono::steady_clock::now() - start;
 
@@ -99,7 +99,7 @@ TEST_P(KilledRun, IsResumedBitForBit) {
   int kills = 0, resumed = 0;
   for (bool complete = false; !complete;) {
     ASSERT_LT(kills, 200) << "no progress";
-    Program program(arguments, folder.path("."));
+    Process program(arguments, folder.path("."));
     // A fifth of the whole run on average; now and then a run is left to itself, lest a slow machine never end.
     const double share = kills % 12 == 11 ? 10 : std::exponential_distribution<double>(5)(engine);
     const auto deadline =
@@ -130,9 +130,9 @@ INSTANTIATE_TEST_SUITE_P(Heads, KilledRun,
 TEST(InterruptedRun, SavesAndIsResumedBitForBit) {
   const ScratchFolder folder;
   const auto corpus = corpus_in(folder);
-  ASSERT_EQ(run(training(corpus, folder.path("whole"), often, {}), folder.path(".")).code, 0);
+  ASSERT_EQ(run_process(training(corpus, folder.path("whole"), often, {}), folder.path(".")).code, 0);
   const auto out = folder.path("interrupted");
-  Program program(training(corpus, out, "0", {}), folder.path("."));
+  Process program(training(corpus, out, "0", {}), folder.path("."));
   while (!program.has_ended() &&
          !std::filesystem::exists(out + "/metrics.jsonl")) {  // it is there once training has begun
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -142,7 +142,7 @@ TEST(InterruptedRun, SavesAndIsResumedBitForBit) {
   const auto interrupted = program.wait();
   ASSERT_EQ(interrupted.code, 130) << interrupted.err;
   EXPECT_NE(interrupted.out.find("--resume goes on"), std::string::npos) << interrupted.out;
-  const auto resumed = run(training(corpus, out, "0", {"--resume"}), folder.path("."));
+  const auto resumed = run_process(training(corpus, out, "0", {"--resume"}), folder.path("."));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("resumed at step"), std::string::npos) << resumed.err;
   EXPECT_TRUE(state_of(out) == state_of(folder.path("whole")));

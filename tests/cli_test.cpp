@@ -1,48 +1,9 @@
 /// The `widehead` program from outside: what it prints, and what it exits with.
 
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <vector>
+#include "program.h"
 
 namespace widehead::test {
 namespace {
-
-using Json = nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-Outcome run(const std::string& arguments) {
-  const auto errors = std::filesystem::temp_directory_path() / fmt::format("widehead_cli_test_{}", getpid());
-  const auto command = fmt::format("{} {} 2>{}", WIDEHEAD_PROGRAM, arguments, errors.string());
-  Outcome outcome;
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw std::runtime_error("popen failed: " + command);
-  char buffer[4096];
-  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, count);
-  const int status = pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  std::stringstream text;
-  text << std::ifstream(errors).rdbuf();
-  outcome.err = text.str();
-  std::filesystem::remove(errors);
-  return outcome;
-}
-
-void expect_keys(const Json& object, const std::vector<std::string>& keys) {
-  for (const auto& key : keys) EXPECT_TRUE(object.contains(key)) << key << " is not in " << object.dump();
-}
 
 const std::string tiny = " --outputs 50 --dim 6 --batch 4 --threads 1";
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "program.h"
+#include "process.h"
 #include "scratch_folder.h"
 #include "widehead/data/synthetic_text.h"
 
@@ -19,10 +19,10 @@ using Arguments = std::vector<std::string>;
 
 class CliTrain : public testing::Test {
  protected:
-  Outcome train(Arguments arguments, const std::string& out = "model") {
+  Ended train(Arguments arguments, const std::string& out = "model") {
     arguments.insert(arguments.begin(), "train");
     arguments.insert(arguments.end(), {"--out", folder_.path(out), "--threads", "1"});
-    return run(arguments, folder_.path("."));
+    return run_process(arguments, folder_.path("."));
   }
   /// The run fails with this code and one line that has all the parts; there is no model, and nothing else either.
   void expect_failure(const Arguments& arguments, int code, const std::vector<std::string>& parts) {
@@ -119,8 +119,8 @@ TEST_F(CliTrain, RefusesWrongUsage) {
   expect_failure(with({"--config", folder_.file("bad.toml", "job = \"lm\"\nlerning-rate = 1\n")}), 1,
                  {"bad.toml:2", "lerning-rate"});
   expect_failure(with({"--config", folder_.file("type.toml", "epochs = \"many\"\n")}), 1, {"type.toml:1", "epochs"});
-  EXPECT_EQ(run({"train", "lm", "--corpus", corpus}, folder_.path(".")).code, 2);  // no --out
-  EXPECT_EQ(run({"train", "nothing"}, folder_.path(".")).code, 2);
+  EXPECT_EQ(run_process({"train", "lm", "--corpus", corpus}, folder_.path(".")).code, 2);  // no --out
+  EXPECT_EQ(run_process({"train", "nothing"}, folder_.path(".")).code, 2);
 }
 
 TEST_F(CliTrain, StopsARunThatDivergesAndSaysSo) {

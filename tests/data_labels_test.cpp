@@ -212,5 +212,35 @@ TEST(SparseDatasetTest, RefusesWhatDoesNotFit) {
                  [](auto& data) { data.features.values[0] = std::numeric_limits<float>::infinity(); });
 }
 
+TEST(ExampleReaderTest, GivesTheFeaturesOfExamplesSomeAtATime) {
+  auto lines = lines_of("1,4 0:0.5 9:-2\n3:1e-3\n\n 8:2 7:1\n2\n");
+  ExampleReader reader(lines, 10, 5);
+  const auto first = reader.read(2);
+  EXPECT_EQ(first.offsets, (Offsets{0, 2, 3}));
+  EXPECT_EQ(first.indices, (Indices{0, 9, 3}));
+  EXPECT_EQ(first.values, (Values{0.5F, -2, 1e-3F}));
+  const auto second = reader.read(10);
+  EXPECT_EQ(second.offsets, (Offsets{0, 0, 2, 2}));
+  EXPECT_EQ(second.indices, (Indices{7, 8}));
+  EXPECT_EQ(reader.read(10).rows(), 0);
+}
+
+TEST(ExampleReaderTest, TakesAHeaderThatFitsAndDoesNotCountExamples) {
+  auto lines = lines_of("7 10 5\n1 0:1\n");
+  EXPECT_EQ(ExampleReader(lines, 10, 5).read(10).indices, (Indices{0}));
+  auto other = lines_of("7 10 6\n1 0:1\n");
+  expect_error<FileError>([&] { ExampleReader(other, 10, 5).read(10); },
+                          "f:1: 10 features and 6 labels, expected 10 and 5");
+  auto late = lines_of("0:1\n7 10 5\n");
+  expect_error<FileError>([&] { ExampleReader(late, 10, 5).read(10); }, "f:2: the label \"7\" is not in 0 … 4");
+}
+
+TEST(ExampleReaderTest, RefusesWhatTheModelDoesNotHave) {
+  auto feature = lines_of("0:1\n10:1\n");
+  expect_error<FileError>([&] { ExampleReader(feature, 10, 5).read(10); }, "f:2: the feature \"10\" is not in 0 … 9");
+  auto label = lines_of("5 0:1\n");
+  expect_error<FileError>([&] { ExampleReader(label, 10, 5).read(10); }, "f:1: the label \"5\" is not in 0 … 4");
+}
+
 }  // namespace
 }  // namespace widehead::test

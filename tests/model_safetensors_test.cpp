@@ -458,5 +458,18 @@ TEST(Safetensors, PythonReadsTheSame) {
             "list float32 (2,) [1.5, -2.0]\n");
 }
 
+TEST(TensorWriter, WritesTheFileThatSavingTheWholeArrayWould) {
+  const TemporaryFolder folder;
+  auto A = Dice(3).matrix<float>(5, 7);
+  save_state(folder.path() / "whole", [&](StateVisitor& visitor) { visitor.block("A", A.view()); }, {{"key", "text"}});
+  TensorWriter writer((folder.path() / "blocks").string(), "A", 7, 5, {{"key", "text"}});
+  writer.write(A.view().columns(0, 3));
+  EXPECT_THROW(writer.finish(), std::invalid_argument);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "blocks"));
+  writer.write(A.view().columns(3, 4));
+  writer.finish();
+  EXPECT_EQ(read_bytes(folder.path() / "blocks"), read_bytes(folder.path() / "whole"));
+}
+
 }  // namespace
 }  // namespace widehead::test

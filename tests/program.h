@@ -1,81 +1,69 @@
 #pragma once
-/// The `widehead` program as a process: started, killed, waited for.
+/// The `widehead` program from outside: what it prints, and what it exits with.
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace widehead::test {
 
+using Json = nlohmann::json;
+
 struct Outcome {
-  int code = -1;  ///< exit code, or −signal
+  int code = -1;
   std::string out, err;
 };
 
-/// A running program; its output goes to files in `folder`.
-class Program {
- public:
-  Program(const std::vector<std::string>& arguments, const std::string& folder)
-      : out_(folder + "/stdout"), err_(folder + "/stderr") {
-    process_ = fork();
-    if (process_ < 0) throw std::runtime_error("fork failed");
-    if (process_ > 0) return;
-    setenv("OMP_WAIT_POLICY", "passive", 1);
-    redirect(out_, STDOUT_FILENO);
-    redirect(err_, STDERR_FILENO);
-    std::vector<char*> argv = {const_cast<char*>(WIDEHEAD_PROGRAM)};
-    for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-    argv.push_back(nullptr);
-    execv(argv.front(), argv.data());
-    _exit(127);
-  }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
-  ~Program() {
-    if (process_ <= 0) return;
-    kill(process_, SIGKILL);
-    waitpid(process_, nullptr, 0);
-  }
+/// Runs a command of the shell.
+inline Outcome run_command(const std::string& command) {
+  const auto errors = std::filesystem::temp_directory_path() / fmt::format("widehead_cli_test_{}", getpid());
+  Outcome outcome;
+  FILE* pipe = popen(fmt::format("{{ {}\n}} 2>{}", command, errors.string()).c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("popen failed: " + command);
+  char buffer[4096];
+  while (const std::size_t count = std::fread(buffer, 1, sizeof buffer, pipe)) outcome.out.append(buffer, count);
+  const int status = pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  std::stringstream text;
+  text << std::ifstream(errors).rdbuf();
+  outcome.err = text.str();
+  std::filesystem::remove(errors);
+  return outcome;
+}
 
-  void signal(int number) const {
-    if (process_ > 0) kill(process_, number);  // 0 would be ourselves
-  }
-  bool has_ended() {
-    if (process_ > 0 && waitpid(process_, &status_, WNOHANG) == process_) process_ = 0;
-    return process_ == 0;
-  }
-  Outcome wait() {
-    if (process_ > 0) waitpid(process_, &status_, 0);
-    process_ = 0;
-    return {WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_), content(out_), content(err_)};
-  }
+/// Runs the program.
+inline Outcome run(const std::string& arguments) { return run_command(WIDEHEAD_PROGRAM " " + arguments); }
 
- private:
-  static void redirect(const std::string& path, int descriptor) {
-    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    dup2(file, descriptor);
-    close(file);
-  }
-  static std::string content(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
+inline void expect_keys(const Json& object, const std::vector<std::string>& keys) {
+  for (const auto& key : keys) EXPECT_TRUE(object.contains(key)) << key << " is not in " << object.dump();
+}
 
-  std::string out_, err_;
-  pid_t process_ = -1;
-  int status_ = 0;
-};
+inline std::vector<std::string> lines_of_text(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
 
-inline Outcome run(const std::vector<std::string>& arguments, const std::string& folder) {
-  return Program(arguments, folder).wait();
+/// One line "widehead: …" with this in it, nothing on stdout, and this code.
+inline void expect_refused(const std::string& arguments, int code, const std::string& text) {
+  SCOPED_TRACE(arguments);
+  const auto outcome = run(arguments);
+  EXPECT_EQ(outcome.code, code);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(lines_of_text(outcome.err).size(), 1U) << outcome.err;
+  EXPECT_EQ(outcome.err.substr(0, 10), "widehead: ");
+  EXPECT_NE(outcome.err.find(text), std::string::npos) << "\"" << text << "\" is not in\n" << outcome.err;
 }
 
 }  // namespace widehead::test

@@ -15,7 +15,7 @@ namespace widehead::test {
 namespace {
 
 template <class T>
-void expect_same(const Batch<T>& a, const Batch<T>& b) {
+void expect_same(const SyntheticBatch<T>& a, const SyntheticBatch<T>& b) {
   EXPECT_TRUE(is_identical<T>(a.H, b.H));
   EXPECT_EQ(a.offsets, b.offsets);
   EXPECT_EQ(a.indices, b.indices);
@@ -25,7 +25,7 @@ void expect_same(const Batch<T>& a, const Batch<T>& b) {
 TEST(Synthetic, BatchDependsOnItsNumberOnly) {
   const SyntheticOptions options{.outputs = 50, .dim = 6, .batch = 4, .nonzeros = 3, .seed = 9};
   const SyntheticStream<double> a(options), b(options);
-  std::vector<Batch<double>> forward;
+  std::vector<SyntheticBatch<double>> forward;
   for (std::uint64_t t = 0; t < 5; ++t) forward.push_back(a.batch(t));
   for (std::uint64_t t = 5; t-- > 0;) expect_same(forward[t], b.batch(t));
   EXPECT_FALSE(is_identical<double>(forward[0].H, forward[1].H));

@@ -34,7 +34,7 @@ struct SyntheticOptions {
 
 /// A minibatch in the precision of a layer.
 template <class T>
-struct Batch {
+struct SyntheticBatch {
   Size outputs = 0;
   Matrix<T> H;  // d x m
   std::vector<std::int64_t> offsets;
@@ -45,9 +45,9 @@ struct Batch {
 
   /// The same in another precision.
   template <class S>
-  Batch<S> as() const {
-    Batch<S> batch{outputs, Matrix<S>(H.rows(), H.cols()), offsets, indices,
-                   std::vector<S>(values.begin(), values.end())};
+  SyntheticBatch<S> as() const {
+    SyntheticBatch<S> batch{outputs, Matrix<S>(H.rows(), H.cols()), offsets, indices,
+                            std::vector<S>(values.begin(), values.end())};
     for (Size i = 0; i < H.size(); ++i) batch.H.data()[i] = static_cast<S>(H.data()[i]);
     return batch;
   }
@@ -60,9 +60,9 @@ class SyntheticStream {
  public:
   /// @throws std::invalid_argument for an extent below 1
   explicit SyntheticStream(const SyntheticOptions& options);
-  Batch<T> batch(std::uint64_t t) const;
+  SyntheticBatch<T> batch(std::uint64_t t) const;
   /// Gives a batch the targets of minibatch t and leaves its H: new work for a layer at little cost.
-  void redraw_targets(std::uint64_t t, Batch<T>& batch) const;
+  void redraw_targets(std::uint64_t t, SyntheticBatch<T>& batch) const;
 
  private:
   Index draw_target(std::uint64_t example, Size k) const;

@@ -10,7 +10,6 @@
 #include "text.h"
 
 namespace widehead {
-namespace {
 
 class LabelsParser {
  public:
@@ -32,11 +31,48 @@ class LabelsParser {
     return std::move(data_);
   }
 
+  void expect(Size features, Size labels) {
+    data_.inputs = features;
+    data_.outputs = labels;
+  }
+
+  SparseRows parse_features(Size count) {
+    data_.features = {};
+    data_.targets = {};
+    while (data_.features.rows() < count) {
+      const auto line = lines_.next();
+      if (!line) break;
+      if (lines_.line() == 1 && is_header(*line)) {
+        check_header(*line);
+      } else {
+        parse_example(*line);
+      }
+    }
+    return std::move(data_.features);
+  }
+
  private:
+  /// Examples have one field without a colon at most.
+  static bool is_header(std::string_view line) {
+    return line.find(':') == std::string_view::npos && fields_of(line).size() == 3;
+  }
+
+  void check_header(std::string_view line) {
+    const Size features = data_.inputs, labels = data_.outputs;
+    parse_header(line);
+    if (data_.inputs != features || data_.outputs != labels) {
+      lines_.fail(
+          fmt::format("{} features and {} labels, expected {} and {}", data_.inputs, data_.outputs, features, labels));
+    }
+  }
+
   void parse_header() {
     const auto line = lines_.next();
     if (!line) lines_.fail("the file is empty, expected a header: examples features labels");
-    auto rest = *line;
+    parse_header(*line);
+  }
+
+  void parse_header(std::string_view rest) {
     constexpr Size most = std::numeric_limits<Index>::max();
     const std::array<std::pair<const char*, Size*>, 3> numbers = {
         {{"examples", &data_.examples}, {"features", &data_.inputs}, {"labels", &data_.outputs}}};
@@ -119,13 +155,20 @@ class LabelsParser {
   std::vector<std::pair<Index, float>> entries_;  // of the current row
 };
 
-}  // namespace
-
 SparseDataset read_labels(const std::string& path) {
   LineReader lines(path);
   return read_labels(lines);
 }
 
 SparseDataset read_labels(LineReader& lines) { return LabelsParser(lines).parse(); }
+
+ExampleReader::ExampleReader(LineReader& lines, Size features, Size labels)
+    : parser_(std::make_unique<LabelsParser>(lines)) {
+  parser_->expect(features, labels);
+}
+
+ExampleReader::~ExampleReader() = default;
+
+SparseRows ExampleReader::read(Size count) { return parser_->parse_features(count); }
 
 }  // namespace widehead

@@ -56,7 +56,7 @@ struct Word {
 };
 
 void append(fmt::memory_buffer& text, const Word& word) {
-  fmt::format_to(std::back_inserter(text), "{}.{}{}", themes[static_cast<std::size_t>(word.theme)],
+  fmt::format_to(std::back_inserter(text), "{}{}{}", themes[static_cast<std::size_t>(word.theme)],
                  static_cast<char>('a' + word.kind), word.rank + 1);
 }
 

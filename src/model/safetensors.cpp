@@ -294,6 +294,13 @@ class Loader final : public StateVisitor {
 
 }  // namespace
 
+TensorWriter::TensorWriter(const std::string& path, const std::string& name, Size rows, Size dim,
+                           const Metadata& metadata)
+    : RowWriter(
+          path,
+          make_header({{name, ElementType::f32, {rows, dim}, 0, static_cast<std::uint64_t>(rows * dim) * 4}}, metadata),
+          rows, dim) {}
+
 void save_state(const std::filesystem::path& path, const VisitState& visit, const Metadata& metadata) {
   Measurer measurer(path);
   visit(measurer);

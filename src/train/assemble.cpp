@@ -96,6 +96,24 @@ ItemsOptions items_options(const TrainOptions& options) {
   return items;
 }
 
+NGramOptions ngram_options(const TrainOptions& options) {
+  NGramOptions ngram;
+  ngram.context = options.context;
+  ngram.combine = options.combine == "mean" ? Combine::mean : Combine::concat;
+  ngram.predict_unknown = options.predict_unknown;
+  ngram.subsample = options.subsample;
+  ngram.seed = static_cast<std::uint64_t>(options.seed);
+  return ngram;
+}
+
+RowsOptions rows_options(const TrainOptions& options) {
+  RowsOptions rows;
+  rows.unit_length = options.input_norm == "l2";
+  rows.seed = static_cast<std::uint64_t>(options.seed);
+  rows.shuffle = false;
+  return rows;
+}
+
 template <class T>
 std::vector<T> target_scale(const TrainOptions& options, std::span<const std::int64_t> counts) {
   if (options.target_scale == "none") return {};

@@ -48,13 +48,11 @@ class ItemsData final : public JobData<T> {
     const Size D = training_.items.size();
     for (const auto item : training_.ratings.indices) ++counts_[static_cast<std::size_t>(item)];
     for (auto& value : training_.ratings.values) value = 1;  // a pair is a pair: ratings choose, they do not weigh
-    RowsOptions rows;
-    rows.unit_length = options.input_norm == "l2";
-    rows.seed = static_cast<std::uint64_t>(options.seed);
+    const auto rows = rows_options(options);
     auto training_rows = rows;
+    training_rows.shuffle = true;
     training_rows.dropout = options.dropout;
     source_.emplace(training_.ratings, D, training_.ratings, D, target_scale<T>(options, counts_), training_rows);
-    rows.shuffle = false;
     validation_.emplace(training_.ratings, D, training_.ratings, D, std::vector<T>(), rows);
   }
 

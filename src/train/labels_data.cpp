@@ -22,13 +22,11 @@ class LabelsData final : public JobData<T> {
         held_out_(std::move(held_out)),
         counts_(static_cast<std::size_t>(training_.outputs)) {
     for (const auto label : training_.targets.indices) ++counts_[static_cast<std::size_t>(label)];
-    RowsOptions rows;
-    rows.unit_length = options.input_norm == "l2";
-    rows.seed = static_cast<std::uint64_t>(options.seed);
+    const auto rows = rows_options(options);
     auto training_rows = rows;
+    training_rows.shuffle = true;
     training_rows.dropout = options.dropout;
     source_.emplace(training_.features, training_.inputs, training_.targets, training_.outputs, scale(), training_rows);
-    rows.shuffle = false;
     if (held_out_.examples > 0) {
       validation_.emplace(held_out_.features, held_out_.inputs, held_out_.targets, held_out_.outputs, scale(), rows);
     }

@@ -17,16 +17,6 @@
 namespace widehead {
 namespace {
 
-NGramOptions ngram_options(const TrainOptions& options) {
-  NGramOptions ngram;
-  ngram.context = options.context;
-  ngram.combine = options.combine == "mean" ? Combine::mean : Combine::concat;
-  ngram.predict_unknown = options.predict_unknown;
-  ngram.subsample = options.subsample;
-  ngram.seed = static_cast<std::uint64_t>(options.seed);
-  return ngram;
-}
-
 CorpusCallback corpus_progress(const ReadProgress& progress) {
   if (!progress) return {};
   return [progress](const CorpusProgress& p) {

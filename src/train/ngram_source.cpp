@@ -17,6 +17,21 @@ constexpr std::uint32_t subsample_stream = 0x53;         // "S"
 }  // namespace
 
 template <class T>
+void add_context(std::span<const Index> preceding, const NGramOptions& options, Index padding, BatchRows<T>& inputs) {
+  const auto n = static_cast<std::size_t>(options.context);
+  const auto words = preceding.last(std::min(n, preceding.size()));
+  if (options.combine == Combine::concat) {
+    for (std::size_t slot = words.size(); slot < n; ++slot) inputs.add(padding, T(1));
+    for (const Index word : words) inputs.add(word, T(1));
+  } else if (words.empty()) {
+    inputs.add(padding, T(1));
+  } else {
+    for (const Index word : words) inputs.add(word, T(1) / static_cast<T>(words.size()));
+  }
+  inputs.end_example();
+}
+
+template <class T>
 NGramSource<T>::NGramSource(std::span<const Index> tokens, std::span<const std::int64_t> counts,
                             std::vector<T> target_scale, const NGramOptions& options)
     : tokens_(tokens),
@@ -46,16 +61,7 @@ void NGramSource<T>::add_example(std::uint64_t position, Batch<T>& batch) const 
   const auto n = static_cast<std::uint64_t>(options_.context);
   std::uint64_t known = 0;  // preceding words of the same line
   while (known < n && known < position && tokens_[position - known - 1] >= 0) ++known;
-  if (options_.combine == Combine::concat) {
-    for (std::uint64_t slot = 0; slot < n; ++slot) {
-      batch.inputs.add(slot + known < n ? padding() : tokens_[position - n + slot], T(1));
-    }
-  } else if (known == 0) {
-    batch.inputs.add(padding(), T(1));
-  } else {
-    for (std::uint64_t k = known; k > 0; --k) batch.inputs.add(tokens_[position - k], T(1) / static_cast<T>(known));
-  }
-  batch.inputs.end_example();
+  add_context(tokens_.subspan(position - known, known), options_, padding(), batch.inputs);
   const Index word = tokens_[position];
   batch.targets.add(word, target_scale_.empty() ? T(1) : target_scale_[static_cast<std::size_t>(word)]);
   batch.targets.end_example();
@@ -90,6 +96,8 @@ double NGramSource<T>::share_of_epoch(const Cursor& at) const {
   return tokens_.empty() ? 1 : static_cast<double>(at.position) / static_cast<double>(tokens_.size());
 }
 
+template void add_context(std::span<const Index>, const NGramOptions&, Index, BatchRows<float>&);
+template void add_context(std::span<const Index>, const NGramOptions&, Index, BatchRows<double>&);
 template class NGramSource<float>;
 template class NGramSource<double>;
 

@@ -7,6 +7,7 @@
 /// Labels may be absent (the line then begins with a blank or with the first feature), and so may
 /// features. Nothing that the header says is believed before the lines have shown it.
 
+#include <memory>
 #include <string>
 
 #include "widehead/data/line_reader.h"
@@ -19,5 +20,23 @@ namespace widehead {
 ///         fewer lines than N; std::system_error
 SparseDataset read_labels(const std::string& path);
 SparseDataset read_labels(LineReader& lines);
+
+/// The features of examples, some at a time and in fixed memory, for somebody who wants labels for them. Labels that
+/// are there are checked and passed over. The header may be absent; if there is one, F and L must be those given, and
+/// the number of examples is not looked at.
+class ExampleReader {
+ public:
+  /// `lines` must outlive it.
+  ExampleReader(LineReader& lines, Size features, Size labels);
+  ~ExampleReader();
+  ExampleReader(const ExampleReader&) = delete;
+  ExampleReader& operator=(const ExampleReader&) = delete;
+
+  /// The next examples, at most `count`; none at the end. @throws FileError as read_labels
+  SparseRows read(Size count);
+
+ private:
+  std::unique_ptr<class LabelsParser> parser_;
+};
 
 }  // namespace widehead

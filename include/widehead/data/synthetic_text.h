@@ -1,7 +1,7 @@
 #pragma once
 /// A made-up language with known similarities, for demonstrations and tests without any data.
 ///
-/// Content words belong to a theme and, within it, to a kind ("bird.c17" is word 17 of kind c of the theme bird). A
+/// Content words belong to a theme and, within it, to a kind ("birdc17" is word 17 of kind c of the theme bird). A
 /// sentence stays with one theme; each kind has kinds that may follow it; function words ("of", "the", …) stand
 /// between. Within a kind, words follow Zipf's law. So words of one kind occur in the same contexts, words of one theme
 /// in similar ones, and what a model should find out is known:

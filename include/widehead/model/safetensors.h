@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "widehead/model/row_writer.h"
 #include "widehead/state.h"
 
 namespace widehead {
@@ -29,6 +30,12 @@ using Metadata = std::map<std::string, std::string>;
 /// `visit` is called twice, to measure and to write, and must list the same.
 /// @throws std::invalid_argument for a name listed twice, std::system_error where the system refuses
 void save_state(const std::filesystem::path& path, const VisitState& visit, const Metadata& metadata = {});
+
+/// A file of one float32 array of shape (rows, d), written block by block: it may be larger than memory.
+class TensorWriter : public RowWriter<float> {
+ public:
+  TensorWriter(const std::string& path, const std::string& name, Size rows, Size dim, const Metadata& metadata = {});
+};
 
 /// A safetensors file, its header checked: every array lies within the file and nothing else does.
 class SafetensorsFile {

@@ -23,6 +23,10 @@ struct NGramOptions {
   std::uint64_t seed = 0;
 };
 
+/// Appends the inputs of an example: its words are the last n of `preceding`, a line or the beginning of one.
+template <class T>
+void add_context(std::span<const Index> preceding, const NGramOptions& options, Index padding, BatchRows<T>& inputs);
+
 template <class T>
 class NGramSource final : public BatchSource<T> {
  public:
