@@ -43,6 +43,7 @@ inline NetworkOptions options_of(const NetworkShape& shape) {
   options.slots = shape.concat ? test_slots : 1;
   options.embedding = shape.concat ? 4 : test_dim;
   options.hidden = shape.hidden;
+  if (shape.concat || !shape.hidden.empty()) options.hidden.push_back(test_dim);
   options.activation = shape.activation;
   options.input_scale = 0.5;
   options.optimizer = Optimizer::sgd;

@@ -9,6 +9,7 @@
 #include "compare.h"
 #include "errors.h"
 #include "network_under_test.h"
+#include "widehead/train/assemble.h"
 
 namespace widehead::test {
 namespace {
@@ -146,18 +147,40 @@ TEST(Network, ComputesHByItsFormulaAndTheLossOfTheHead) {
   }
 }
 
-TEST(Network, HasNoHiddenLayerOnlyWhereASumIsAsWideAsH) {
+TEST(Network, HasTheLayersItIsTold) {
   const auto layers = [](bool concat, Size embedding, std::vector<Size> hidden) {
-    auto options = options_of({.concat = concat, .hidden = std::move(hidden)});
+    auto options = options_of({.concat = concat});
     options.embedding = embedding;
+    options.hidden = std::move(hidden);
     Network<float> network(options, make_cpu_backend<float>(1));
     return (lower_arrays(network, ".value").size() - (concat ? 1U : 2U)) / 2;
   };
   EXPECT_EQ(layers(false, test_dim, {}), 0U);
-  EXPECT_EQ(layers(false, test_dim + 1, {}), 1U);
-  EXPECT_EQ(layers(false, test_dim, {4}), 2U);
-  EXPECT_EQ(layers(true, test_dim, {}), 1U);
-  EXPECT_EQ(layers(true, test_dim, {4}), 2U);
+  EXPECT_EQ(layers(true, test_dim / test_slots, {}), 0U);
+  EXPECT_EQ(layers(false, test_dim, {test_dim}), 1U);
+  EXPECT_EQ(layers(false, test_dim + 1, {test_dim}), 1U);
+  EXPECT_EQ(layers(true, test_dim, {4, test_dim}), 2U);
+}
+
+TEST(Network, FitsTheRunsOptions) {
+  const auto widths = [](std::string combine, std::int64_t embedding, std::vector<std::int64_t> hidden) {
+    auto options = default_options(Job::lm);
+    options.combine = std::move(combine);
+    options.embedding = embedding;
+    options.hidden = std::move(hidden);
+    options.dim = 30;
+    const auto network = network_options(Job::lm, options, 100, 99, {});
+    auto all = network.hidden;
+    all.insert(all.begin(), network.embedding);
+    return all;
+  };
+  using Widths = std::vector<Size>;
+  EXPECT_EQ(widths("concat", 7, {20}), (Widths{7, 20, 30}));
+  EXPECT_EQ(widths("concat", 0, {20}), (Widths{20, 20, 30}));
+  EXPECT_EQ(widths("mean", 30, {}), (Widths{30, 30}));    // asked for: a layer of its own
+  EXPECT_EQ(widths("mean", 0, {}), (Widths{30}));         // the sum is H
+  EXPECT_EQ(widths("mean", 0, {30}), (Widths{30, 30}));   // the sum is the first hidden layer
+  EXPECT_EQ(widths("mean", 0, {20, 25}), (Widths{20, 25, 30}));
 }
 
 TEST(Network, LooksWithoutTouching) {
@@ -196,7 +219,7 @@ TEST(Network, StartsAtTheScaleItPromises) {
     NetworkOptions options = options_of({.activation = activation});
     options.features = 2000;
     options.embedding = 41;
-    options.hidden = {301};
+    options.hidden = {301, test_dim};
     options.input_scale = 0.25;
     Network<float> network(options, make_cpu_backend<float>(1));
     const auto values = parameters(network);
@@ -219,6 +242,7 @@ TEST(Network, RefusesWhatItCannotBe) {
   refuses([](auto& o) { o.slots = 0; }, "slots = 0");
   refuses([](auto& o) { o.embedding = -1; }, "embedding = -1");
   refuses([](auto& o) { o.hidden = {3, 0}; }, "a hidden width = 0");
+  refuses([](auto& o) { o.hidden = {3, 4}; }, "the last layer has 4 units, but the head takes d = 3");
   refuses([](auto& o) { o.clip = NAN; }, "clip = nan");
 }
 

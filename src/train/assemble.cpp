@@ -48,10 +48,11 @@ NetworkOptions network_options(Job job, const TrainOptions& options, Size featur
   network.features = features;
   network.slots = job == Job::lm && options.combine == "concat" ? options.context : 1;
   network.hidden.assign(options.hidden.begin(), options.hidden.end());
+  network.hidden.push_back(options.dim);
   network.embedding = options.embedding;
-  if (network.embedding == 0) {  // as wide as what follows; a sum is then a hidden layer itself
-    network.embedding = network.hidden.empty() ? options.dim : network.hidden.front();
-    if (network.slots == 1 && !network.hidden.empty()) network.hidden.erase(network.hidden.begin());
+  if (network.embedding == 0) {  // as wide as what follows; a sum then takes its place
+    network.embedding = network.hidden.front();
+    if (network.slots == 1) network.hidden.erase(network.hidden.begin());
   }
   network.activation = value_of(options.activation, activation_names());
   network.input_scale = options.input_scale;

@@ -33,6 +33,11 @@ void check(const NetworkOptions& options) {
   positive(options.slots, "slots");
   positive(options.embedding, "embedding");
   for (const Size width : options.hidden) positive(width, "a hidden width");
+  const Size last = options.hidden.empty() ? options.slots * options.embedding : options.hidden.back();
+  if (last != options.head.layer.dim) {
+    throw std::invalid_argument(
+        fmt::format("network: the last layer has {} units, but the head takes d = {}", last, options.head.layer.dim));
+  }
   if (!(options.clip >= 0)) {
     throw std::invalid_argument(fmt::format("network: clip = {}, but it must be 0 or more", options.clip));
   }
@@ -47,15 +52,11 @@ Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> b
       input_(input_options(options), Random(options.seed, input_stream)),
       head_(make_head<T>(options.head, backend_)),
       head_rate_(options.head_rate) {
-  auto widths = options.hidden;
-  const Size d = options.head.layer.dim;
-  const bool input_is_H = options.slots == 1 && widths.empty() && options.embedding == d;
-  if (!input_is_H) widths.push_back(d);
   Size in = input_.width();
-  for (std::size_t k = 0; k < widths.size(); ++k) {
-    hidden_.emplace_back(HiddenLayerOptions{in, widths[k], options.activation, options.optimizer},
+  for (std::size_t k = 0; k < options.hidden.size(); ++k) {
+    hidden_.emplace_back(HiddenLayerOptions{in, options.hidden[k], options.activation, options.optimizer},
                          Random(options.seed, hidden_stream + static_cast<std::uint32_t>(k)));
-    in = widths[k];
+    in = options.hidden[k];
   }
   activations_.resize(hidden_.size() + 1);
   gradients_.resize(hidden_.size() + 1);

@@ -17,7 +17,7 @@ struct NetworkOptions {
   Size features = 0;         ///< F, of the sparse input
   Size slots = 1;            ///< words whose embeddings are concatenated; 1 for sums
   Size embedding = 0;        ///< e, width of the input layer for each slot
-  std::vector<Size> hidden;  ///< widths between the input layer and H; H itself has head.layer.dim
+  std::vector<Size> hidden;  ///< widths of the dense layers; the last gives H. None: the input layer gives H itself
   Activation activation = Activation::relu;
   double input_scale = 0.1;  ///< standard deviation of initial embeddings
   Optimizer optimizer = Optimizer::adam;
@@ -31,7 +31,7 @@ struct NetworkOptions {
 template <class T>
 class Network {
  public:
-  /// A sum as input layer whose width is H's needs no hidden layer: A₀ = H. Otherwise there is one at least.
+  /// @throws std::invalid_argument also where the last layer is not as wide as the head's d
   Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> backend);
 
   /// H (d x m) of a minibatch, valid until the next call.
