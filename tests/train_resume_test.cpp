@@ -41,6 +41,7 @@ class ResumedRun : public testing::TestWithParam<ResumeCase> {
     options.head = GetParam().head;
     options.dtype = GetParam().dtype;
     options.window = 100;
+    options.batch = 3;  // more steps than lines in the log, so that it holds means
     options.clip = 0.5;
     options.warm_up = 0.2;
     if (options.head == "factored") options.loss = "squared";
@@ -76,6 +77,7 @@ TEST_P(ResumedRun, IsTheUninterruptedOneBitForBit) {
   }
   ASSERT_EQ(static_cast<std::int64_t>(epoch_ends.size()), options.epochs);
   const auto steps = whole.progress.steps;
+  ASSERT_GT(steps, static_cast<std::int64_t>(metrics.size()));
   Dice dice(11);
   expect_same({1});
   expect_same({epoch_ends[0]});
