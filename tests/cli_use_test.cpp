@@ -1,5 +1,7 @@
 /// The `widehead` program on trained models: how good they are, what is near, what comes next.
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "trained_models.h"
@@ -52,8 +54,9 @@ TEST(EvalCommand, MeasuresAsTrainingDid) {
 }
 
 TEST(EvalCommand, AnswersAnalogiesBySection) {
-  const auto questions =
-      models().write("questions", ": one\nbirda1 birdb1 metala1 metalb1\nthe of nosuchword in\n: two\nthe of and in\n");
+  const auto questions = models().write(
+      "questions",
+      ": one\nbirda1 birdb1 metala1 metalb1\nthe of nosuchword in\n: two\nthe of and in\n<unk> of and in\n");
   const auto result = json_of("eval " + in("lm") + " --most-frequent 900 --analogy " + questions)["analogy"];
   for (const char* kind : {"input", "output"}) {
     const auto& rows = result[kind];
@@ -63,6 +66,7 @@ TEST(EvalCommand, AnswersAnalogiesBySection) {
     EXPECT_EQ(rows[0]["missing"], 1);
     EXPECT_EQ(rows[1]["section"], "two");
     EXPECT_EQ(rows[2]["section"], "total");
+    EXPECT_EQ(rows[1]["missing"], 1) << "the unknown word is no word";
     EXPECT_EQ(rows[2]["found"], 2);
   }
   const auto rarer =
@@ -88,6 +92,11 @@ TEST(EvalCommand, RecommendsNoItemOfTheTrainingFileOrExcluded) {
   const auto excluding = json_of("eval " + in("items") + files + " --exclude " + in("exclude.txt"))["held_out"];
   EXPECT_EQ(excluding["nDCG@10"].get<double>(), 1) << "the only item of its shelf that is left comes first";
   EXPECT_LT(held_out["nDCG@10"].get<double>(), 1);
+  auto users = lines_of_text(read_bytes(in("train.txt")));
+  std::ranges::reverse(users);  // items appear in another order, and are the model's all the same
+  const auto reversed = models().write("reversed.txt", fmt::format("{}\n", fmt::join(users, "\n")));
+  EXPECT_EQ(json_of(fmt::format("eval {} --train {} --test {}", in("items"), reversed, in("test.txt")))["held_out"],
+            held_out);
 }
 
 TEST(EvalCommand, SaysTheSameInWords) {
@@ -139,6 +148,7 @@ TEST(NeighboursCommand, TakesSeveralWordsAndCombinations) {
   const auto lines = lines_of_text(text);
   ASSERT_EQ(lines.size(), 9U) << text;
   EXPECT_EQ(lines[0], "birda1");
+  EXPECT_EQ(lines_of_text(text_of("neighbours " + in("lm") + " BirdA1 --top-k 3"))[1], lines[1]) << "in any case";
   EXPECT_EQ(lines[5], "birda1 - birdb1 + metalb1");
 }
 

@@ -1,7 +1,6 @@
 #include "widehead/train/model_vectors.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
 namespace widehead {
@@ -53,14 +52,12 @@ void for_each_block_of_vectors(const Model<T>& model, VectorKind kind,
 template <class T>
 Matrix<float> vectors_of(const Model<T>& model, VectorKind kind, std::span<const Index> outputs) {
   Matrix<float> vectors(vector_dim(model, kind), static_cast<Size>(outputs.size()));
-  std::vector<Size> order(outputs.size());  // places in `outputs`, by output
-  std::iota(order.begin(), order.end(), Size{0});
-  const auto output_at = [&](Size place) { return outputs[static_cast<std::size_t>(place)]; };
-  std::ranges::sort(order, {}, output_at);
-  auto next = order.begin();
+  Size next = 0;
   for_each_block_of_vectors(model, kind, [&](Size first, ConstView<float> block) {
-    for (; next != order.end() && output_at(*next) < first + block.cols; ++next) {
-      std::copy_n(block.column(output_at(*next) - first), block.rows, vectors.view().column(*next));
+    for (; next < vectors.cols(); ++next) {
+      const Size place = outputs[static_cast<std::size_t>(next)] - first;
+      if (place >= block.cols) break;
+      std::copy_n(block.column(place), block.rows, vectors.view().column(next));
     }
   });
   return vectors;

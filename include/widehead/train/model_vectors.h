@@ -26,7 +26,7 @@ template <class T>
 void for_each_block_of_vectors(const Model<T>& model, VectorKind kind,
                                const std::function<void(Size, ConstView<float>)>& visit);
 
-/// Column i is the vector of outputs[i] (dim x n); outputs are different.
+/// Column i is the vector of outputs[i] (dim x n); outputs ascend.
 template <class T>
 Matrix<float> vectors_of(const Model<T>& model, VectorKind kind, std::span<const Index> outputs);
 
