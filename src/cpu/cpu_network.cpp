@@ -102,6 +102,10 @@ void CpuBackend<T>::adam(const AdamStep& step, std::span<const Index> columns, C
   const auto rate = static_cast<T>(step.rate), epsilon = static_cast<T>(step.epsilon);
   for_each_stripe(team_for(G.size()), G.cols, 1, [&](Size first, Size count) {
     for (Size k = first; k < first + count; ++k) {
+      if (!columns.empty() && k + prefetch_distance < G.cols) {  // rows of a table, far apart
+        const Size ahead = columns[static_cast<std::size_t>(k + prefetch_distance)];
+        for (const auto& table : {P, M, S}) prefetch_row(table.column(ahead), table.rows);
+      }
       const Size column = columns.empty() ? k : columns[static_cast<std::size_t>(k)];
       const T* g = G.column(k);
       T *p = P.column(column), *m = M.column(column), *s = S.column(column);
