@@ -85,7 +85,7 @@ inline TrainOptions small_job(const ScratchFolder& folder, Job job) {
       break;
     case Job::labels:
       options.train = {folder.file("labels.txt", make_labels(dice, 230))};
-      options.valid = folder.file("valid.txt", make_labels(dice, 70));
+      options.valid = folder.file("valid.txt", make_labels(dice, 300));
       options.hidden = {9};
       options.epochs = 4;
       break;

@@ -200,6 +200,7 @@ TEST(Options, AreTheSameAfterAFile) {
 
     const auto defaults = read_toml(folder.file("defaults.toml", to_toml(job, default_options(job), true)), &job);
     EXPECT_EQ(differences(job, defaults.options, default_options(job)), std::vector<std::string>());
+    EXPECT_EQ(to_toml(job, default_options(job), true).find("nan"), std::string::npos);
     EXPECT_EQ(std::isnan(defaults.options.epsilon), std::isnan(default_options(job).epsilon));
   }
 }
