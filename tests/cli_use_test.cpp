@@ -148,7 +148,7 @@ TEST(NeighboursCommand, TakesSeveralWordsAndCombinations) {
   const auto lines = lines_of_text(text);
   ASSERT_EQ(lines.size(), 9U) << text;
   EXPECT_EQ(lines[0], "birda1");
-  EXPECT_EQ(lines_of_text(text_of("neighbours " + in("lm") + " BirdA1 --top-k 3"))[1], lines[1]) << "in any case";
+  EXPECT_EQ(lines_of_text(text_of("neighbours " + in("lm") + " BirdA1 --top-k 3")).at(1), lines[1]) << "in any case";
   EXPECT_EQ(lines[5], "birda1 - birdb1 + metalb1");
 }
 
