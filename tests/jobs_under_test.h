@@ -32,6 +32,7 @@ inline std::string make_text(Dice& dice, int lines) {
       text += fmt::format("w{} ", word);
       word = dice.between(0, 9) == 0 ? dice.between(0, 29) : (3 * word + 1) % 20;
     }
+    if (line % 10 == 0) text += fmt::format("rare{}", line);  // unknown
     text += '\n';
   }
   return text;

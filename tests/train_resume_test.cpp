@@ -45,7 +45,7 @@ class ResumedRun : public testing::TestWithParam<ResumeCase> {
     options.clip = 0.5;
     options.warm_up = 0.2;
     if (options.head == "factored") options.loss = "squared";
-    if (GetParam().job == Job::lm) options.subsample = 0.05;
+    if (GetParam().job == Job::lm) options.subsample = 0.01;
     if (GetParam().rows_in_file) options.rows_file = folder.path("rows");
   }
   /// Trains to the end in pieces of so many steps, the last without end, and checks that nobody could tell.

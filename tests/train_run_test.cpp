@@ -298,7 +298,7 @@ TEST(Model, PredictsAsTheNetworkThatWasSaved) {
           if (job == Job::lm) {
             Dice dice(3);
             options.valid = folder.file("valid.txt", make_text(dice, 20));
-            options.subsample = 0.05;  // of training alone
+            options.subsample = 0.001;  // of training alone
           }
           options.head = head;
           options.dtype = dtype;
