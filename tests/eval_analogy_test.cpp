@@ -43,7 +43,7 @@ TEST(Analogies, NameTheLineThatIsWrong) {
   refuses(": s\na\n", ":2: found 1 word, expected \"A B C D\" or \": SECTION\"");
   refuses(": s\na b c d e\n", ":2: found 5 words");
   refuses("a b c d\n: s\n", ":1: found a question, expected \": SECTION\" before the first one");
-  expect_throw<std::system_error>([] { read_analogies("/nowhere/q"); }, {"/nowhere/q: cannot be opened"});
+  expect_throw<std::system_error>([] { read_analogies("/nowhere/q"); }, {"/nowhere/q: cannot open the file"});
 }
 
 /// Words w0, w1, … with random vectors, and random questions about them and about words that are not there.

@@ -119,8 +119,8 @@ TEST(WordPairs, NameTheLineThatIsWrong) {
   refuses("a b 1\nd e 2x\n", ":2: found \"2x\", expected a number as score");
   refuses("a b 1\nd e nan\n", ":2: found \"nan\", expected a number as score");
   refuses("a b 1\nd e 1e999\n", ":2: found \"1e999\", expected a number as score");
-  expect_throw<std::system_error>([] { read_word_pairs("/nowhere/pairs"); }, {"/nowhere/pairs: cannot be opened"});
-  expect_throw<std::system_error>([] { read_word_pairs("/"); }, {"/: cannot be read"});
+  expect_throw<std::system_error>([] { read_word_pairs("/nowhere/pairs"); }, {"/nowhere/pairs: cannot open the file"});
+  expect_throw<std::system_error>([] { read_word_pairs("/"); }, {"/: cannot read the file"});
 }
 
 TEST(WordIndex, FindsTheFirstOfEqualWords) {

@@ -73,6 +73,7 @@ inline TrainOptions small_job(const ScratchFolder& folder, Job job) {
   options.batch = 32;
   options.lr = 0.01;
   options.save_every = 0;
+  options.valid_every = 1;
   options.seed = 5;
   switch (job) {
     case Job::lm:

@@ -17,7 +17,8 @@ class ScratchFolder {
  public:
   ScratchFolder() {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    auto name = "widehead_" + std::string(test->test_suite_name()) + "_" + test->name() + "_" + std::to_string(getpid());
+    auto name =
+        "widehead_" + std::string(test->test_suite_name()) + "_" + test->name() + "_" + std::to_string(getpid());
     std::replace(name.begin(), name.end(), '/', '_');  // of parametrised tests
     path_ = std::filesystem::temp_directory_path() / name;
     std::filesystem::remove_all(path_);

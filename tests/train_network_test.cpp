@@ -177,9 +177,9 @@ TEST(Network, FitsTheRunsOptions) {
   using Widths = std::vector<Size>;
   EXPECT_EQ(widths("concat", 7, {20}), (Widths{7, 20, 30}));
   EXPECT_EQ(widths("concat", 0, {20}), (Widths{20, 20, 30}));
-  EXPECT_EQ(widths("mean", 30, {}), (Widths{30, 30}));    // asked for: a layer of its own
-  EXPECT_EQ(widths("mean", 0, {}), (Widths{30}));         // the sum is H
-  EXPECT_EQ(widths("mean", 0, {30}), (Widths{30, 30}));   // the sum is the first hidden layer
+  EXPECT_EQ(widths("mean", 30, {}), (Widths{30, 30}));   // asked for: a layer of its own
+  EXPECT_EQ(widths("mean", 0, {}), (Widths{30}));        // the sum is H
+  EXPECT_EQ(widths("mean", 0, {30}), (Widths{30, 30}));  // the sum is the first hidden layer
   EXPECT_EQ(widths("mean", 0, {20, 25}), (Widths{20, 25, 30}));
 }
 

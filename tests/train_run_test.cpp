@@ -116,6 +116,16 @@ void expect_heads_agree(Job job, const std::string& loss, const std::string& dty
   }
 }
 
+TEST(Run, IsEvaluatedEverySoManyEpochsAndAtTheEnd) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::labels);
+  options.epochs = 5;
+  options.valid_every = 2;
+  Watcher watcher;
+  run_training(Job::labels, options, watcher);
+  EXPECT_EQ(watcher.evaluations, 3);  // after 2, 4 and 5
+}
+
 TEST(Run, IsTheSameWithEveryHead) {
   for (const Job job : every_job) {
     for (const auto* loss : {"squared", "weighted"}) expect_heads_agree(job, loss, "f32", 1e-4);

@@ -60,18 +60,36 @@ class HeadRates : public testing::Test {
   std::unique_ptr<OutputLayer<double>> head;
 };
 
-/// H with one direction only: ‖H‖₂ = ‖H‖_F, and η = λ₁/(2‖H‖²).
-TEST_F(HeadRates, FollowLambdaInEveryStepWhereTheRatioOfNormsIsConstant) {
+/// H with one direction only, so that ‖H‖₂ = ‖H‖_F, and with this norm.
+Matrix<double> one_direction(Dice& dice, Size m, double wanted_norm) {
+  const auto a = dice.matrix<double>(d, 1);
+  Matrix<double> H(d, m);
+  for (Size j = 0; j < m; ++j) {
+    for (Size i = 0; i < d; ++i) H(i, j) = a(i, 0) * static_cast<double>(j + 1);
+  }
+  const double factor = wanted_norm / norm(H);
+  for (Size k = 0; k < H.size(); ++k) H.data()[k] *= factor;
+  return H;
+}
+
+TEST_F(HeadRates, FollowLambdaInEveryStepAsHGrows) {
   HeadRate<double> rate({.eta = 0, .lambda = 0.3});
   Dice dice(91);
   for (int k = 0; k < 50; ++k) {
-    const auto a = dice.matrix<double>(d, 1);
-    Matrix<double> H(d, 4);
-    for (Size j = 0; j < 4; ++j) {
-      for (Size i = 0; i < d; ++i) H(i, j) = a(i, 0) * static_cast<double>(j + 1);
-    }
-    EXPECT_NEAR(eta(rate, H, 0.5) * 2 * norm(H) * norm(H), 0.15, 1e-6) << "step " << k;
+    const double norm_of_H = 2 + dice.uniform(0, 3) + (k > 0 ? 3 : 0);  // the first is the smallest
+    EXPECT_NEAR(eta(rate, one_direction(dice, 4, norm_of_H), 0.5) * 2 * norm_of_H * norm_of_H, 0.15, 1e-6)
+        << "step " << k;
   }
+}
+
+TEST_F(HeadRates, DoNotRiseWhereHShrinksBelowItsStart) {
+  HeadRate<double> rate({.eta = 0, .lambda = 0.3});
+  Dice dice(92);
+  const double first = eta(rate, one_direction(dice, 4, 6));
+  EXPECT_NEAR(eta(rate, one_direction(dice, 4, 2)), first, 1e-9 * first);
+  EXPECT_NEAR(eta(rate, one_direction(dice, 4, 12)), first / 4, 1e-9 * first);
+  EXPECT_NEAR(eta(rate, one_direction(dice, 1, 3)), first * 4,
+              1e-9 * first);  // a quarter of the examples, each as long
 }
 
 TEST_F(HeadRates, MeasureTheRatioOfNormsEverySixteenSteps) {

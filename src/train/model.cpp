@@ -38,6 +38,12 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
     throw FileError(
         fmt::format("{}: {} counts for {} outputs", folder.path().string(), model.counts.size(), info.outputs));
   }
+  for (const auto& tensor : state.tensors()) {  // before anything of that size is made
+    if (tensor.name == "network.input.embeddings.value" && tensor.shape.front() != info.features) {
+      throw FileError(fmt::format("{}: embeddings of {} features, but the model has {}", folder.path().string(),
+                                  tensor.shape.front(), info.features));
+    }
+  }
   model.network = std::make_unique<Network<T>>(
       network_options(info.job, options, info.features, info.outputs, model.counts), make_cpu_backend<T>(threads));
   if (!scratch.empty()) std::filesystem::remove(scratch);

@@ -255,11 +255,16 @@ TrainOptions default_options(Job job) {
   if (job == Job::lm) {
     o.hidden = {300};
     o.hold_out = 0.002;
+    o.lr = 2e-3;
     o.valid_examples = 10000;
   }
   if (job != Job::lm) o.valid_every = 5;
   if (job == Job::labels) {
     o.epochs = 20;
+    o.activation = "tanh";
+    o.dropout = 0.5;
+    o.lr = 3e-3;
+    o.lambda = 0.2;
   }
   if (job == Job::items) {
     o.hold_out = 0.1;
