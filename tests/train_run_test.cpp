@@ -246,6 +246,7 @@ TEST(Run, ThatDivergesSaysSo) {
   const ScratchFolder folder;
   auto options = small_job(folder, Job::labels);
   options.optimizer = "sgd";
+  options.activation = "relu";
   options.lr = 1e30;
   EXPECT_THROW(train(Job::labels, options), NumericalError);
 }

@@ -41,9 +41,10 @@ TEST(Schedule, RisesDuringTheWarmUp) {
   EXPECT_DOUBLE_EQ(rate_factor(Schedule::linear, 0.2, 0.3), 0.7);
 }
 
+constexpr Size D = 20, d = 6;
+
 class HeadRates : public testing::Test {
  protected:
-  static constexpr Size D = 20, d = 6;
   HeadRates() {
     HeadOptions options;
     options.head = "dense";
