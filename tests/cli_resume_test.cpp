@@ -50,7 +50,7 @@ Arguments training(const std::string& corpus, const std::string& out, const std:
                          "--seed",
                          "5",
                          "--epochs",
-                         "2",
+                         "6",
                          "--threads",
                          "1",
                          "--save-every",
@@ -104,9 +104,10 @@ TEST_P(KilledRun, IsResumedBitForBit) {
     const double share = kills % 12 == 11 ? 10 : std::exponential_distribution<double>(5)(engine);
     const auto deadline =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(duration) * share;
-    while (!program.has_ended() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    const auto is_due = [&] {  // the first time as soon as there is something to resume
+      return kills == 0 ? ModelFolder::exists(folder.path("killed")) : std::chrono::steady_clock::now() >= deadline;
+    };
+    while (!program.has_ended() && !is_due()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     program.signal(SIGKILL);
     const auto ended = program.wait();
     if (ended.err.find("resumed at step") != std::string::npos) ++resumed;
@@ -137,7 +138,6 @@ TEST(InterruptedRun, SavesAndIsResumedBitForBit) {
          !std::filesystem::exists(out + "/metrics.jsonl")) {  // it is there once training has begun
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   program.signal(SIGINT);
   const auto interrupted = program.wait();
   ASSERT_EQ(interrupted.code, 130) << interrupted.err;
