@@ -270,12 +270,12 @@ TrainOptions default_options(Job job) {
     o.hold_out = 0.1;
     o.activation = "tanh";
     o.dim = 256;
-    o.dropout = 0.5;
+    o.dropout = 0.7;
     o.loss = "weighted";
     o.unobserved = 0.05;
     o.lambda = 0.2;
     o.batch = 512;
-    o.epochs = 60;
+    o.epochs = 100;
   }
   return o;
 }
