@@ -18,7 +18,8 @@ Output shown below is from real runs on two cores of an AMD EPYC that were share
 **Exit codes**: 0 done; 1 failed: a file is missing or not what it should be, a head stopped or missed its `--tolerance`, a library failed; 2 wrong usage; 130 a training run ended by Ctrl-C, saved. Results go to stdout; progress and messages, one line `widehead: …`, to stderr.
 
 **Threads**: `--threads 0`, the default, is one per core. Threads that wait sleep after some 10 µs, so that a busy machine does not stall the program; `OMP_WAIT_POLICY` and `GOMP_SPINCOUNT` are respected where set. In a program of your own, set `OMP_WAIT_POLICY=passive` before it starts where it shares its cores.)md"},
-    {"widehead train lm", R"md(Words are counted, the corpus is kept as ids in the model's folder while the run lasts, and the end of it is held out. The same command with `--resume` goes on where a run was stopped.
+    {"widehead train lm",
+     R"md(Words are counted, the corpus is kept as ids in the model's folder while the run lasts, and the end of it is held out. The same command with `--resume` goes on where a run was stopped.
 
 ```
 $ widehead generate text --out text.txt --pairs pairs.txt --words 20000 --tokens 1000000
@@ -29,7 +30,8 @@ after epoch 2: examples 1995  loss 0.98748  top1 0.068672  top10 0.28471  mrr 0.
 held out: examples 1995  loss 0.98748  top1 0.068672  top10 0.28471  mrr 0.13765
 the model is in model
 ```)md"},
-    {"widehead eval", R"md(Spearman's ρ is taken over the pairs whose words the model knows; *input* are the embeddings, *output* the rows of W. Figures that do not exist, such as ρ of a single pair, are `-`, in JSON `null`.
+    {"widehead eval",
+     R"md(Spearman's ρ is taken over the pairs whose words the model knows; *input* are the embeddings, *output* the rows of W. Figures that do not exist, such as ρ of a single pair, are `-`, in JSON `null`.
 
 ```
 $ widehead eval model --similarity pairs.txt
@@ -45,7 +47,8 @@ PSP@k weighs labels by how often the training data have them, with A = 0.55 and 
 $ echo 'the birdb1 of' | widehead predict model
 the:0.071904 of:0.046004 birdd1:0.039674 birde1:0.038259 and:0.027934
 ```)md"},
-    {"widehead neighbours", R"md(A name that is an output's stands for it, whatever characters it holds; anything else is read as words joined by `+` and `-` between spaces. The words of a question are not among its answers.
+    {"widehead neighbours",
+     R"md(A name that is an output's stands for it, whatever characters it holds; anything else is read as words joined by `+` and `-` between spaces. The words of a question are not among its answers.
 
 ```
 $ widehead neighbours model birdb1 --top-k 5
