@@ -104,6 +104,7 @@ std::unique_ptr<JobData<T>> load_lm_data(const TrainOptions& options, const std:
     }
   }
   TokenFile tokens(tokens_path);
+  tokens.verify();  // it may have lain in the folder since an earlier run; its ids will be used as indices
   if (tokens.vocabulary_size() != vocabulary->size()) {
     throw FileError(fmt::format("{}: ids of {} words, but the vocabulary has {}; remove it, and it will be made again",
                                 tokens_path, tokens.vocabulary_size(), vocabulary->size()));
