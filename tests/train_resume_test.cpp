@@ -133,6 +133,17 @@ TEST(Resume, IsRefusedWithOtherData) {
                           {options.out, "30 features and 12 outputs, but the data have 31 and 12"});
 }
 
+TEST(Resume, IsRefusedWithTokensThatAreNoWords) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::lm);
+  train(Job::lm, options, 3);
+  auto tokens = folder.content("model/tokens.bin");
+  tokens.replace(tokens.size() - 8, 4, "\x7f\x7f\x7f\x7f");  // an id far beyond the vocabulary
+  folder.file("model/tokens.bin", tokens);
+  options.resume = true;
+  expect_throw<FileError>([&] { train(Job::lm, options); }, {"tokens.bin"});
+}
+
 TEST(Resume, OfACompleteRunDoesNothing) {
   const ScratchFolder folder;
   auto options = small_job(folder, Job::items);
