@@ -69,8 +69,15 @@ SparseBatch<T> SparseBatch<T>::with_offsets(std::span<const std::int64_t> offset
 }
 
 template <class T>
+Size RowGroups<T>::first_group(Size row) const {
+  return std::lower_bound(rows_.begin(), rows_.end(), row) - rows_.begin();
+}
+
+template <class T>
 void RowGroups<T>::assign(const SparseBatch<T>& batch) {
+  ++version_;
   entries_.clear();
+  values_.clear();
   for (Size j = 0; j < batch.examples(); ++j) {
     for (Size e = batch.begin(j); e < batch.end(j); ++e) {
       entries_.push_back({batch.index(e), static_cast<Index>(j), batch.value(e)});
@@ -97,6 +104,7 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
       rows_.push_back(first.row);
     }
     entries_[kept++] = {first.row, first.example, static_cast<T>(value)};
+    values_.push_back(static_cast<T>(value));
     ++example_starts_[static_cast<std::size_t>(first.example)];
   }
   entries_.resize(kept);

@@ -2,8 +2,12 @@
 /// The whole boundary between the algorithms and a device: a short list of operations, each of at
 /// least O(md) work, so that a virtual call costs nothing and every layer is written once.
 ///
-/// Views passed to a backend point to memory it can reach. Outputs never alias inputs unless the
-/// operation says "in place". Nothing here allocates after the first call with a given shape.
+/// Views passed to a backend point to its memory(); spans and sparse patterns are the host's on every device. Vectors
+/// are views of one column. Outputs never alias inputs unless the operation says "in place". Nothing here allocates
+/// after the first call with a given shape.
+///
+/// A device may still be at work when an operation returns, and does them in order; what returns a number, or
+/// `transfer`s it, waits.
 
 #include <memory>
 #include <span>
@@ -11,6 +15,7 @@
 
 #include "widehead/activation.h"
 #include "widehead/adam.h"
+#include "widehead/loss.h"
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
 
@@ -26,6 +31,29 @@ struct GemmShape {
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 };
 
+/// Which columns are added up, with which of some values: what column j of a result is the sum of stands at
+/// offsets[j] … offsets[j+1] − 1.
+struct Selection {
+  std::span<const std::int64_t> offsets;
+  std::span<const Index> columns;
+  std::span<const Index> entries;  ///< positions among the values
+};
+
+/// What a loss depends on, and what it answers, for a minibatch.
+template <class T>
+struct Judged {
+  ConstView<double> q, s;         ///< m; s is read where the loss uses it
+  ConstView<double> o;            ///< outputs at the targets, by entry of the RowGroups
+  MatrixView<T> a, b, gamma;      ///< m: ∂L/∂q, ∂L/∂s, γ = Γᵀ1
+  MatrixView<T> g;                ///< ∂L/∂o by entry: the values of Γ
+};
+struct Verdict {
+  double L = 0;          ///< summed over the minibatch
+  double largest_a = 0;  ///< in magnitude
+  Size bad = -1;         ///< the first example with something not finite, and then:
+  LossValue at_bad = {};
+};
+
 template <class T>
 class Backend {
  public:
@@ -36,6 +64,33 @@ class Backend {
 
   virtual std::string device() const = 0;  ///< "cpu"
   virtual int threads() const = 0;
+
+  // ── memory ────────────────────────────────────────────────────────────────────────────────────
+  virtual Memory& memory() = 0;
+  /// Whether operations may be given this address.
+  virtual bool can_reach(const void* address) const = 0;
+  /// `count` pieces of `width` bytes, in either memory, copied when it returns.
+  virtual void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride,
+                              std::size_t width, std::size_t count) = 0;
+  /// to ← from, each in either memory.
+  template <class U>
+  void transfer(MatrixView<const U> from, MatrixView<U> to) {
+    transfer_bytes(from.data, static_cast<std::size_t>(from.stride) * sizeof(U), to.data,
+                   static_cast<std::size_t>(to.stride) * sizeof(U), static_cast<std::size_t>(to.rows) * sizeof(U),
+                   static_cast<std::size_t>(to.cols));
+  }
+  /// A itself where operations can be given it, else a copy in `room`, which is of this memory.
+  template <class U>
+  MatrixView<const U> reach(MatrixView<const U> A, Matrix<U>& room) {
+    if (can_reach(A.data)) return A;
+    const auto copy = room.scratch(A.rows, A.cols);
+    transfer<U>(A, copy);
+    return copy;
+  }
+  template <class U>
+  MatrixView<const U> reach(std::span<const U> values, Matrix<U>& room) {
+    return reach<U>(MatrixView<const U>(values.data(), static_cast<Size>(values.size()), 1), room);
+  }
 
   // ── dense products ────────────────────────────────────────────────────────────────────────────
   /// C ← α op(A) op(B) + β C. With β = 0, C is not read.
@@ -48,39 +103,49 @@ class Backend {
   virtual void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) = 0;
   /// C ← A.
   virtual void copy(ConstView<T> A, MatrixView<T> C) = 0;
+  /// A ← 0, whatever it held.
+  virtual void clear(MatrixView<T> A) = 0;
+  /// A ← I.
+  virtual void set_identity(MatrixView<T> A) = 0;
   /// A ← α A, in place.
   virtual void scale(T alpha, MatrixView<T> A) = 0;
   /// C ← α A diag(a) + β B. C may be A or B.
-  virtual void add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B, MatrixView<T> C) = 0;
+  virtual void add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) = 0;
   /// A ← A diag(a), in place.
-  virtual void scale_columns(std::span<const T> a, MatrixView<T> A) = 0;
+  virtual void scale_columns(ConstView<T> a, MatrixView<T> A) = 0;
   /// A ← A + b1ᵀ, in place.
-  virtual void add_to_rows(std::span<const T> b, MatrixView<T> A) = 0;
+  virtual void add_to_rows(ConstView<T> b, MatrixView<T> A) = 0;
   /// With S = high + low, rounded: low ← (high + low) − S, exactly; high ← S.
   virtual void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) = 0;
+  /// C ← op(A) B + β C, all but A in double: for a few columns that must not round.
+  virtual void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, MatrixView<double> C) = 0;
+  /// C ← A, rounded.
+  virtual void round(ConstView<double> A, MatrixView<T> C) = 0;
 
   // ── reductions, accumulated in double unless they say otherwise ───────────────────────────────
   /// Σ A∘B = tr(AᵀB).
   virtual double dot(ConstView<T> A, ConstView<T> B) = 0;
   /// out = diag(AᵀB).
-  virtual void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) = 0;
+  virtual void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) = 0;
   /// sums ← sums + A1, squares ← squares + diag(AAᵀ).
-  virtual void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) = 0;
+  virtual void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) = 0;
   /// ‖A‖_F² in T's own precision, fast: not finite where A is not, or where it overflows.
   virtual T rough_squared_norm(ConstView<T> A) = 0;
   /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
   virtual Size find_non_finite(ConstView<T> A) = 0;
 
   // ── factorisations ────────────────────────────────────────────────────────────────────────────
+  /// Whether an LU takes about as long as its flops say. Where not, whoever can do without does.
+  virtual bool factorizes_fast() const = 0;
   /// X ← X (sI + G)⁻¹; G (m x m) is destroyed. The condition is taken at the scale |s| + ‖G‖₁, so
   /// that a sum which cancels to rounding noise counts as singular (also for m = 1). Returns its
   /// reciprocal; when that is below `limit`, X is left as it was.
   virtual T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) = 0;
   /// A ← its LU factors, in place, with the row exchanges in pivots (A.rows of them). False when A is
   /// exactly singular, and then there are no factors.
-  virtual bool lu_factorize(MatrixView<T> A, std::span<int> pivots) = 0;
+  virtual bool lu_factorize(MatrixView<T> A, MatrixView<int> pivots) = 0;
   /// X ← op(A)⁻¹ X from the factors of A.
-  virtual void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) = 0;
+  virtual void lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) = 0;
   /// A ← A⁻¹, in place. False when A is exactly singular, and then A is lost.
   virtual bool invert(MatrixView<T> A) = 0;
   /// Singular values of A in decreasing order and, unless `left` is empty, its left singular
@@ -90,29 +155,58 @@ class Backend {
   /// X = Q̃ R (X: d x r, r ≤ d): X ← Q̃ with orthonormal columns, R (r x r) upper triangular unless empty.
   virtual void qr(MatrixView<T> X, MatrixView<T> R) = 0;
 
-  // ── sparse targets against the rows of V (held as d x D) ──────────────────────────────────────
-  /// Z ← the given rows of V (d x rows).
-  virtual void select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) = 0;
-  /// G ← VᵀY (d x m): column j is the sum of the rows of V that example j names, times its values.
+  // ── columns here and there ────────────────────────────────────────────────────────────────────
+  static constexpr Index no_column = -1;
+  /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
+  virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) = 0;
+  /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
-  /// G ← G + Z Y (d x m), column g of Z standing for the output of group g: the same from gathered rows.
-  virtual void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) = 0;
-  /// out[e] = z_g · x_j for every entry e = (output of group g, example j) of Y: ZᵀX where Y has values.
-  virtual void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) = 0;
+  /// The same where the values are a result.
+  virtual void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) = 0;
+
+  // ── sparse targets: the pattern of Y, and values by its entries ───────────────────────────────
+  /// G ← G + Z Y (d x m), column g of Z standing for the output of group g.
+  virtual void add_combination(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G) = 0;
+  /// out[e] ← β out[e] + z_g · x_j for every entry e = (output of group g, example j) of Y: ZᵀX where Y has values.
+  virtual void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta, MatrixView<double> out) = 0;
+  /// out[e] ← out[e] + t_j for every entry e of example j.
+  virtual void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) = 0;
   /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
-  virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) = 0;
+  virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) = 0;
   /// M ← M + YᵀY (m x m): only pairs of examples that share an output.
-  virtual void add_gram(const RowGroups<T>& Y, MatrixView<T> M) = 0;
+  virtual void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) = 0;
+  /// O (m x n) holds the outputs first … first + n − 1, an example a row: out[e] ← O where Y has entries there.
+  virtual void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) = 0;
+  /// And back: O ← O + values.
+  virtual void add_at(const RowGroups<T>& Y, ConstView<T> values, Size first, MatrixView<T> O) = 0;
+
+  // ── losses ────────────────────────────────────────────────────────────────────────────────────
+  /// The loss of all examples with targets Y. No weights mean 1 for each.
+  virtual Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                        const Judged<T>& x) = 0;
+  /// With t = Hᵀω and s = Hᵀw̄ the columns of ts (CommonPart, common_part.h):
+  /// factors ← −η [2a∘t + b, 2a∘s + D b + γ],   v ← 4a∘s + 2γ + D b.
+  virtual void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
+                              ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) = 0;
+  /// For every row j of A: maxima[j] = maxᵢ A(j, i), A(j, i) ← exp(A(j, i) − maxima[j]), sums[j] = Σᵢ A(j, i) in
+  /// double (softmax_kernels.h).
+  virtual void exponentiate_rows(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) = 0;
+  /// The same for every column.
+  virtual void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) = 0;
+  /// A ← diag(a) A.
+  virtual void scale_rows(ConstView<T> a, MatrixView<T> A) = 0;
 
   // ── what is below the output layer ────────────────────────────────────────────────────────────
   /// A ← s(A + b1ᵀ), in place; an empty b is zero.
-  virtual void activate(Activation s, std::span<const T> b, MatrixView<T> A) = 0;
+  virtual void activate(Activation s, ConstView<T> b, MatrixView<T> A) = 0;
   /// G ← G ∘ s′, in place, with s′ expressed by the activations A = s(…).
   virtual void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) = 0;
   /// out ← A1, the sum of A's columns, in T.
-  virtual void sum_columns(ConstView<T> A, std::span<T> out) = 0;
+  virtual void sum_columns(ConstView<T> A, MatrixView<T> out) = 0;
   /// Z ← X Yᵀ for the outputs that Y names (d x groups): what scatter adds to each row, by itself.
-  virtual void combine(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) = 0;
+  virtual void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) = 0;
+  /// Column columns[k] of P ← itself + α times column k of G. Columns are distinct.
+  virtual void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) = 0;
   /// One step of Adam (adam.h) on the columns of P named by `columns`, column k of G being the gradient of P's
   /// column columns[k]; no names mean all columns in order. M and S are the moments, shaped like P.
   virtual void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P,
@@ -120,7 +214,7 @@ class Backend {
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.
-  virtual void apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) = 0;
+  virtual void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) = 0;
 
   /// Rows of V that are best treated at once when streaming through all D of them.
   virtual Size rows_per_block(Size dim) const = 0;

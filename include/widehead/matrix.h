@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
+
+#include "widehead/memory.h"
 
 namespace widehead {
 
@@ -52,24 +52,19 @@ struct MatrixView {
 template <class T>
 using ConstView = MatrixView<const std::type_identity_t<T>>;
 
-/// A ← I.
-template <class T>
-void set_identity(MatrixView<T> A) {
-  for (Size j = 0; j < A.cols; ++j) {
-    std::fill_n(A.column(j), A.rows, T(0));
-    A(j, j) = T(1);
-  }
-}
-
-/// An owning matrix, zero at first, aligned to a cache line. Large ones start as untouched zero
-/// pages, so creating them takes no time and no memory until they are written.
+/// An owning matrix, zero at first, in the host's memory unless another is given: then its elements are only for the
+/// backend of that memory to reach.
 template <class T>
 class Matrix {
  public:
   Matrix() = default;
   Matrix(Matrix&& other) noexcept
-      : data_(std::move(other.data_)), rows_(std::exchange(other.rows_, 0)), cols_(std::exchange(other.cols_, 0)) {}
+      : memory_(other.memory_),
+        data_(std::move(other.data_)),
+        rows_(std::exchange(other.rows_, 0)),
+        cols_(std::exchange(other.cols_, 0)) {}
   Matrix& operator=(Matrix&& other) noexcept {
+    memory_ = other.memory_;
     data_ = std::move(other.data_);
     rows_ = std::exchange(other.rows_, 0);
     cols_ = std::exchange(other.cols_, 0);
@@ -79,10 +74,14 @@ class Matrix {
   Matrix& operator=(const Matrix&) = delete;
   ~Matrix() = default;
 
-  Matrix(Size rows, Size cols) : rows_(rows), cols_(cols) {
+  Matrix(Size rows, Size cols, Memory& memory = Memory::host()) : memory_(&memory), rows_(rows), cols_(cols) {
     if (rows < 0 || cols < 0 || (rows > 0 && cols > max_elements / rows)) throw std::bad_array_new_length();
-    if (rows * cols > 0) data_.reset(allocate_zeroed(static_cast<std::size_t>(rows * cols) * sizeof(T)));
+    if (rows * cols == 0) return;
+    const auto bytes = static_cast<std::size_t>(rows * cols) * sizeof(T);
+    data_ = {static_cast<T*>(memory.allocate(bytes)), Release{&memory}};
   }
+  /// Empty, to grow in that memory.
+  explicit Matrix(Memory& memory) : memory_(&memory) {}
 
   static Matrix identity(Size n) {
     Matrix matrix(n, n);
@@ -113,31 +112,20 @@ class Matrix {
   /// Makes the matrix at least rows x cols of room; contents are lost when it must grow. This is how
   /// scratch follows the largest minibatch seen, and stops allocating.
   MatrixView<T> scratch(Size rows, Size cols) {
-    if (rows * cols > size()) *this = Matrix(rows, cols);
+    if (rows * cols > size()) *this = Matrix(rows, cols, *memory_);
     return {data(), rows, cols};
   }
 
  private:
   static constexpr Size max_elements = PTRDIFF_MAX / static_cast<Size>(sizeof(T));
-  static constexpr std::size_t alignment = 64;
 
-  struct Free {
-    void operator()(T* pointer) const { std::free(reinterpret_cast<void**>(pointer)[-1]); }
+  struct Release {
+    Memory* memory = nullptr;
+    void operator()(T* data) const { memory->release(data); }
   };
 
-  /// calloc, because the system's fresh pages are zero already; the block's own address is kept in
-  /// the word before the aligned data.
-  static T* allocate_zeroed(std::size_t bytes) {
-    std::size_t room = bytes + alignment;
-    void* block = std::calloc(1, sizeof(void*) + room);
-    if (block == nullptr) throw std::bad_alloc();
-    void* data = static_cast<void**>(block) + 1;
-    std::align(alignment, bytes, data, room);
-    static_cast<void**>(data)[-1] = block;
-    return static_cast<T*>(data);
-  }
-
-  std::unique_ptr<T, Free> data_;
+  Memory* memory_ = &Memory::host();
+  std::unique_ptr<T, Release> data_;
   Size rows_ = 0;
   Size cols_ = 0;
 };

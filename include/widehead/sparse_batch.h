@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -56,10 +57,18 @@ double sum_of_magnitudes(const SparseBatch<T>& batch) {
   return sum;
 }
 
+/// What a device keeps of a pattern.
+class DeviceCopy {
+ public:
+  DeviceCopy() = default;
+  DeviceCopy(const DeviceCopy&) = delete;
+  DeviceCopy& operator=(const DeviceCopy&) = delete;
+  virtual ~DeviceCopy() = default;
+};
+
 /// The elements of Y regrouped by output, which makes every scatter free of collisions and its sums
-/// independent of the number of threads; entries that name the same element are added up. The values
-/// can be replaced, by those of another matrix with the same pattern (Γ). Keeps its memory between
-/// minibatches.
+/// independent of the number of threads; entries that name the same element are added up. Another matrix of the same
+/// pattern (Γ) has values of its own, by the same entries. Keeps its memory between minibatches.
 template <class T>
 class RowGroups {
  public:
@@ -71,9 +80,9 @@ class RowGroups {
 
   void assign(const SparseBatch<T>& batch);
 
+  Size examples() const { return static_cast<Size>(example_starts_.size()) - 1; }  ///< m
   Size nonzeros() const { return static_cast<Size>(entries_.size()); }
   const Entry& entry(Size e) const { return entries_[static_cast<std::size_t>(e)]; }
-  void set_value(Size e, T value) { entries_[static_cast<std::size_t>(e)].value = value; }
   /// Which entries belong to an example, in ascending order of outputs.
   std::span<const Index> of_example(Size example) const {
     const auto first = static_cast<std::size_t>(example_starts_[static_cast<std::size_t>(example)]);
@@ -87,15 +96,27 @@ class RowGroups {
     const auto first = starts_[static_cast<std::size_t>(group)];
     return {entries_.data() + first, starts_[static_cast<std::size_t>(group) + 1] - first};
   }
-  /// Position of a group's first entry.
+  /// Position of a group's first entry; of the group behind the last: their number.
   Size first_entry(Size group) const { return static_cast<Size>(starts_[static_cast<std::size_t>(group)]); }
-  std::span<const Index> rows() const { return rows_; }  ///< the distinct outputs, ascending
+  /// The first group whose output is at least `row`.
+  Size first_group(Size row) const;
+  std::span<const Index> rows() const { return rows_; }      ///< the distinct outputs, ascending
+  std::span<const T> values() const { return values_; }      ///< of Y itself, by entry
+  std::span<const Index> by_example() const { return by_example_; }            ///< all of of_example, in order
+  std::span<const Index> example_starts() const { return example_starts_; }    ///< where each example's begin; m + 1
+
+  /// For the backend of a device: its copy of this pattern, made anew after `assign`.
+  std::unique_ptr<DeviceCopy>& device_copy() const { return device_copy_; }
+  std::uint64_t version() const { return version_; }  ///< how often it was assigned
 
  private:
   std::vector<Entry> entries_;
+  std::vector<T> values_;
   std::vector<std::size_t> starts_{0};
   std::vector<Index> rows_;
-  std::vector<Index> by_example_, example_starts_;
+  std::vector<Index> by_example_, example_starts_{0};
+  std::uint64_t version_ = 0;
+  mutable std::unique_ptr<DeviceCopy> device_copy_;
 };
 
 }  // namespace widehead
