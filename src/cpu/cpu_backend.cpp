@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <exception>
 #include <numeric>
 
@@ -62,6 +63,14 @@ CpuBackend<T>::CpuBackend(int threads) : threads_(threads == 0 ? omp_get_num_pro
 template <class T>
 int CpuBackend<T>::team_for(Size elements) const {
   return elements > min_parallel_elements ? threads_ : 1;
+}
+
+template <class T>
+void CpuBackend<T>::transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride,
+                                   std::size_t width, std::size_t count) {
+  for (std::size_t k = 0; k < count; ++k) {
+    std::memcpy(static_cast<char*>(to) + k * to_stride, static_cast<const char*>(from) + k * from_stride, width);
+  }
 }
 
 // ── dense products ──────────────────────────────────────────────────────────────────────────────
@@ -144,6 +153,17 @@ void CpuBackend<T>::copy(ConstView<T> A, MatrixView<T> C) {
 }
 
 template <class T>
+void CpuBackend<T>::clear(MatrixView<T> A) {
+  for (Size j = 0; j < A.cols; ++j) std::fill_n(A.column(j), A.rows, T(0));
+}
+
+template <class T>
+void CpuBackend<T>::set_identity(MatrixView<T> A) {
+  clear(A);
+  for (Size j = 0; j < A.cols; ++j) A(j, j) = T(1);
+}
+
+template <class T>
 void CpuBackend<T>::scale(T alpha, MatrixView<T> A) {
   if (alpha == T(1)) return;
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
@@ -156,20 +176,19 @@ void CpuBackend<T>::scale(T alpha, MatrixView<T> A) {
 }
 
 template <class T>
-void CpuBackend<T>::add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B,
-                                MatrixView<T> C) {
+void CpuBackend<T>::add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) {
   for_each_stripe(team_for(C.size()), C.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
-      add_to(C.rows, alpha * a[static_cast<std::size_t>(j)], A.column(j), beta, B.column(j), C.column(j));
+      add_to(C.rows, alpha * a(j, 0), A.column(j), beta, B.column(j), C.column(j));
     }
   });
 }
 
 template <class T>
-void CpuBackend<T>::scale_columns(std::span<const T> a, MatrixView<T> A) {
+void CpuBackend<T>::scale_columns(ConstView<T> a, MatrixView<T> A) {
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
-      const T factor = a[static_cast<std::size_t>(j)];
+      const T factor = a(j, 0);
       T* column = A.column(j);
 #pragma omp simd
       for (Size i = 0; i < A.rows; ++i) column[i] *= factor;
@@ -178,9 +197,9 @@ void CpuBackend<T>::scale_columns(std::span<const T> a, MatrixView<T> A) {
 }
 
 template <class T>
-void CpuBackend<T>::add_to_rows(std::span<const T> b, MatrixView<T> A) {
+void CpuBackend<T>::add_to_rows(ConstView<T> b, MatrixView<T> A) {
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
-    for (Size j = first; j < first + count; ++j) axpy(A.rows, T(1), b.data(), A.column(j));
+    for (Size j = first; j < first + count; ++j) axpy(A.rows, T(1), b.data, A.column(j));
   });
 }
 
@@ -201,6 +220,38 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
   });
 }
 
+/// By columns of A, one pass over it: B and C have a few.
+template <class T>
+void CpuBackend<T>::multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta,
+                                       MatrixView<double> C) {
+  for (Size k = 0; k < C.cols; ++k) {
+    if (op_a == Op::transpose) {
+      for (Size j = 0; j < A.cols; ++j) {
+        const T* a = A.column(j);
+        const double* b = B.column(k);
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (Size i = 0; i < A.rows; ++i) sum += static_cast<double>(a[i]) * b[i];
+        C(j, k) = beta == 0 ? sum : beta * C(j, k) + sum;
+      }
+      continue;
+    }
+    double* c = C.column(k);
+    for (Size i = 0; i < C.rows; ++i) c[i] = beta == 0 ? 0 : beta * c[i];
+    for (Size j = 0; j < A.cols; ++j) {
+      const T* a = A.column(j);
+      const double b = B(j, k);
+#pragma omp simd
+      for (Size i = 0; i < A.rows; ++i) c[i] += b * static_cast<double>(a[i]);
+    }
+  }
+}
+
+template <class T>
+void CpuBackend<T>::round(ConstView<double> A, MatrixView<T> C) {
+  for (Size j = 0; j < C.cols; ++j) std::copy_n(A.column(j), C.rows, C.column(j));
+}
+
 // ── reductions ──────────────────────────────────────────────────────────────────────────────────
 
 template <class T>
@@ -216,19 +267,19 @@ double CpuBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
 }
 
 template <class T>
-void CpuBackend<T>::column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) {
+void CpuBackend<T>::column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) {
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
-      out[static_cast<std::size_t>(j)] = dot_of(A.rows, A.column(j), B.column(j));
+      out(j, 0) = dot_of(A.rows, A.column(j), B.column(j));
     }
   });
 }
 
 template <class T>
-void CpuBackend<T>::add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) {
+void CpuBackend<T>::add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) {
   for_each_stripe(team_for(A.size()), A.rows, stripe_granule, [&](Size first, Size count) {
-    double* sum = sums.data() + first;
-    double* square = squares.data() + first;
+    double* sum = sums.data + first;
+    double* square = squares.data + first;
     for (Size j = 0; j < A.cols; ++j) {
       const T* a = A.column(j) + first;
 #pragma omp simd
@@ -280,15 +331,16 @@ void CpuBackend<T>::reserve_work(Size n) {
 }
 
 template <class T>
-bool CpuBackend<T>::lu_factorize(MatrixView<T> A, std::span<int> pivots) {
-  return blas::getrf<T>(A, pivots) == 0;
+bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
+  return blas::getrf<T>(A, {pivots.data, static_cast<std::size_t>(pivots.rows)}) == 0;
 }
 
 template <class T>
-void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) {
+void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) {
   const int team = factors.size() * X.cols > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
+  const std::span<const int> exchanges(pivots.data, static_cast<std::size_t>(pivots.rows));
   for_each_stripe(team, X.cols, 1,
-                  [&](Size first, Size count) { blas::getrs<T>(op, factors, pivots, X.columns(first, count)); });
+                  [&](Size first, Size count) { blas::getrs<T>(op, factors, exchanges, X.columns(first, count)); });
 }
 
 template <class T>
@@ -339,83 +391,10 @@ void CpuBackend<T>::qr(MatrixView<T> X, MatrixView<T> R) {
   blas::orgqr<T>(X, tau, work);
 }
 
-// ── sparse targets ──────────────────────────────────────────────────────────────────────────────
-
-template <class T>
-void CpuBackend<T>::select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) {
-  for_each_stripe(team_for(Z.size()), Z.cols, 1, [&](Size first, Size count) {
-    const auto part = rows.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-    for (std::size_t k = 0; k < part.size(); ++k) {
-      if (k + prefetch_distance < part.size()) prefetch_row(V.column(part[k + prefetch_distance]), V.rows);
-      std::copy_n(V.column(part[k]), V.rows, Z.column(first + static_cast<Size>(k)));
-    }
-  });
-}
-
-template <class T>
-void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
-  const Size last = Y.nonzeros();
-  for_each_stripe(team_for(last * V.rows), G.cols, 1, [&](Size first, Size count) {
-    for (Size j = first; j < first + count; ++j) {
-      T* g = G.column(j);
-      std::fill_n(g, G.rows, T(0));
-      for (Size e = Y.begin(j); e < Y.end(j); ++e) {
-        if (e + prefetch_distance < last) prefetch_row(V.column(Y.index(e + prefetch_distance)), V.rows);
-        axpy(V.rows, Y.value(e), V.column(Y.index(e)), g);
-      }
-    }
-  });
-}
-
-template <class T>
-void CpuBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) {
-  // Threads share out the coordinates, not the outputs: no two of them meet, and sums keep their order.
-  for_each_stripe(team_for(Y.nonzeros() * G.rows), G.rows, stripe_granule, [&](Size first, Size count) {
-    for (Size group = 0; group < Y.count(); ++group) {
-      for (const auto& entry : Y.entries(group)) {
-        axpy(count, entry.value, Z.column(group) + first, G.column(entry.example) + first);
-      }
-    }
-  });
-}
-
-template <class T>
-void CpuBackend<T>::dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) {
-  for_each_stripe(team_for(Y.nonzeros() * X.rows), Y.count(), 1, [&](Size first, Size count) {
-    for (Size group = first; group < first + count; ++group) {
-      Size e = Y.first_entry(group);
-      for (const auto& entry : Y.entries(group)) {
-        out[static_cast<std::size_t>(e++)] = dot_of(X.rows, Z.column(group), X.column(entry.example));
-      }
-    }
-  });
-}
-
-template <class T>
-void CpuBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) {
-  const Size groups = Y.count();
-  for_each_stripe(team_for(Y.nonzeros() * V.rows), groups, 1, [&](Size first, Size count) {
-    for (Size group = first; group < first + count; ++group) {
-      if (group + prefetch_distance < groups) prefetch_row(V.column(Y.row(group + prefetch_distance)), V.rows);
-      T* v = V.column(Y.row(group));
-      for (const auto& entry : Y.entries(group)) axpy(V.rows, alpha * entry.value, X.column(entry.example), v);
-    }
-  });
-}
-
-template <class T>
-void CpuBackend<T>::add_gram(const RowGroups<T>& Y, MatrixView<T> M) {
-  for (Size group = 0; group < Y.count(); ++group) {
-    for (const auto& a : Y.entries(group)) {
-      for (const auto& b : Y.entries(group)) M(a.example, b.example) += a.value * b.value;
-    }
-  }
-}
-
 // ── whole-matrix operations on V ────────────────────────────────────────────────────────────────
 
 template <class T>
-void CpuBackend<T>::apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) {
+void CpuBackend<T>::apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) {
   const Size dim = V.rows;
   for_each_stripe(team_for(V.size()), V.cols, 1, [&](Size first, Size count) {
     for (Size i = first; i < first + count; ++i) {
@@ -425,7 +404,7 @@ void CpuBackend<T>::apply_rank_ones(ConstView<T> u, std::span<const T> beta, Mat
         T projection = 0;
 #pragma omp simd reduction(+ : projection)
         for (Size l = 0; l < dim; ++l) projection += v[l] * u_k[l];
-        axpy(dim, beta[static_cast<std::size_t>(k)] * projection, u_k, v);
+        axpy(dim, beta(k, 0) * projection, u_k, v);
       }
     }
   });

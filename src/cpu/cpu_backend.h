@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "../judge.h"
 #include "blas.h"
 #include "widehead/backend.h"
 
@@ -17,45 +18,69 @@ class CpuBackend final : public Backend<T> {
   std::string device() const override { return "cpu"; }
   int threads() const override { return threads_; }
 
+  Memory& memory() override { return Memory::host(); }
+  bool can_reach(const void*) const override { return true; }
+  void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
+                      std::size_t count) override;
+
   void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override;
   void symmetrize(MatrixView<T> A) override;
   void transpose(ConstView<T> A, MatrixView<T> C) override;
   void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) override;
   void copy(ConstView<T> A, MatrixView<T> C) override;
+  void clear(MatrixView<T> A) override;
+  void set_identity(MatrixView<T> A) override;
   void scale(T alpha, MatrixView<T> A) override;
-  void add_columns(T alpha, ConstView<T> A, std::span<const T> a, T beta, ConstView<T> B, MatrixView<T> C) override;
-  void scale_columns(std::span<const T> a, MatrixView<T> A) override;
-  void add_to_rows(std::span<const T> b, MatrixView<T> A) override;
+  void add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) override;
+  void scale_columns(ConstView<T> a, MatrixView<T> A) override;
+  void add_to_rows(ConstView<T> b, MatrixView<T> A) override;
   void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) override;
+  void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, MatrixView<double> C) override;
+  void round(ConstView<double> A, MatrixView<T> C) override;
 
   double dot(ConstView<T> A, ConstView<T> B) override;
-  void column_dots(ConstView<T> A, ConstView<T> B, std::span<double> out) override;
-  void add_row_moments(ConstView<T> A, std::span<double> sums, std::span<double> squares) override;
+  void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) override;
+  void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) override;
   T rough_squared_norm(ConstView<T> A) override;
   Size find_non_finite(ConstView<T> A) override;
 
+  bool factorizes_fast() const override { return true; }
   T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
-  bool lu_factorize(MatrixView<T> A, std::span<int> pivots) override;
-  void lu_solve(Op op, ConstView<T> factors, std::span<const int> pivots, MatrixView<T> X) override;
+  bool lu_factorize(MatrixView<T> A, MatrixView<int> pivots) override;
+  void lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) override;
   bool invert(MatrixView<T> A) override;
   void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
-  void select(ConstView<T> V, std::span<const Index> rows, MatrixView<T> Z) override;
+  void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) override;
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
-  void add_combination(ConstView<T> Z, const RowGroups<T>& Y, MatrixView<T> G) override;
-  void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, std::span<double> out) override;
-  void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> V) override;
-  void add_gram(const RowGroups<T>& Y, MatrixView<T> M) override;
+  void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) override;
 
-  void activate(Activation s, std::span<const T> b, MatrixView<T> A) override;
+  void add_combination(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G) override;
+  void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta, MatrixView<double> out) override;
+  void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) override;
+  void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) override;
+  void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
+  void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) override;
+  void add_at(const RowGroups<T>& Y, ConstView<T> values, Size first, MatrixView<T> O) override;
+
+  Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                const Judged<T>& x) override;
+  void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
+                      ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) override;
+  void exponentiate_rows(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
+  void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
+  void scale_rows(ConstView<T> a, MatrixView<T> A) override;
+
+  void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
-  void sum_columns(ConstView<T> A, std::span<T> out) override;
-  void combine(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override;
+  void sum_columns(ConstView<T> A, MatrixView<T> out) override;
+  void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
   void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
             MatrixView<T> S) override;
 
-  void apply_rank_ones(ConstView<T> u, std::span<const T> beta, MatrixView<T> V) override;
+  void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;
 
  private:
@@ -69,6 +94,7 @@ class CpuBackend final : public Backend<T> {
   std::vector<int> iwork_;
   std::vector<T> work_;
   std::vector<T> qr_work_;
+  JudgeRoom judge_room_;
   blas::SvdRoom<T> svd_room_;
   Matrix<T> activation_room_;  // a column for each thread
 };

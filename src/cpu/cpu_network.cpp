@@ -55,13 +55,13 @@ void apply_slope(Activation s, Size n, const T* a, T* g) {
 }  // namespace
 
 template <class T>
-void CpuBackend<T>::activate(Activation s, std::span<const T> b, MatrixView<T> A) {
+void CpuBackend<T>::activate(Activation s, ConstView<T> b, MatrixView<T> A) {
   const int team = team_for(A.size());
   const auto rooms = activation_room_.scratch(A.rows, team);
   for_each_stripe(team, A.cols, 1, [&](Size first, Size count) {
     T* room = rooms.column(team == 1 ? 0 : omp_get_thread_num());
     for (Size j = first; j < first + count; ++j) {
-      if (!b.empty()) axpy(A.rows, T(1), b.data(), A.column(j));
+      if (!b.empty()) axpy(A.rows, T(1), b.data, A.column(j));
       apply_activation(s, A.rows, A.column(j), room);
     }
   });
@@ -75,20 +75,18 @@ void CpuBackend<T>::activate_backward(Activation s, ConstView<T> A, MatrixView<T
 }
 
 template <class T>
-void CpuBackend<T>::sum_columns(ConstView<T> A, std::span<T> out) {
-  std::fill(out.begin(), out.end(), T(0));
+void CpuBackend<T>::sum_columns(ConstView<T> A, MatrixView<T> out) {
+  clear(out);
   for_each_stripe(team_for(A.size()), A.rows, stripe_granule, [&](Size first, Size count) {
-    for (Size j = 0; j < A.cols; ++j) axpy(count, T(1), A.column(j) + first, out.data() + first);
+    for (Size j = 0; j < A.cols; ++j) axpy(count, T(1), A.column(j) + first, out.data + first);
   });
 }
 
 template <class T>
-void CpuBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) {
-  for_each_stripe(team_for(Y.nonzeros() * Z.rows), Y.count(), 1, [&](Size first, Size count) {
-    for (Size group = first; group < first + count; ++group) {
-      T* z = Z.column(group);
-      std::fill_n(z, Z.rows, T(0));
-      for (const auto& entry : Y.entries(group)) axpy(Z.rows, entry.value, X.column(entry.example), z);
+void CpuBackend<T>::add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) {
+  for_each_stripe(team_for(G.size()), G.cols, 1, [&](Size first, Size count) {
+    for (Size k = first; k < first + count; ++k) {
+      axpy(G.rows, alpha, G.column(k), P.column(columns[static_cast<std::size_t>(k)]));
     }
   });
 }
@@ -120,10 +118,10 @@ void CpuBackend<T>::adam(const AdamStep& step, std::span<const Index> columns, C
 }
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                           \
-  template void CpuBackend<T>::activate(Activation, std::span<const T>, MatrixView<T>);                   \
+  template void CpuBackend<T>::activate(Activation, ConstView<T>, MatrixView<T>);                   \
   template void CpuBackend<T>::activate_backward(Activation, ConstView<T>, MatrixView<T>);                \
-  template void CpuBackend<T>::sum_columns(ConstView<T>, std::span<T>);                                   \
-  template void CpuBackend<T>::combine(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                 \
+  template void CpuBackend<T>::sum_columns(ConstView<T>, MatrixView<T>);                                   \
+  template void CpuBackend<T>::add_to_columns(T, ConstView<T>, std::span<const Index>, MatrixView<T>);                \
   template void CpuBackend<T>::adam(const AdamStep&, std::span<const Index>, ConstView<T>, MatrixView<T>, \
                                     MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
