@@ -17,8 +17,8 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
     H_a_view_ = H_a;
   }
   backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(0), N);  // 4 F
-  backend.add_gram(by.Gamma, N);
-  common.add_to_N(backend, by, N);
+  backend.add_gram(by.Gamma, by.g, N);
+  common.add_to_N(by, static_cast<double>(eta), N);
   backend.add(c, grad_H, T(0), grad_H, H_hat);
   backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);
 }

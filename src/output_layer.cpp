@@ -23,6 +23,9 @@ template <class T>
 OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
     : options_(options), backend_(std::move(backend)) {
   if (!backend_) throw std::invalid_argument("layer: backend is null");
+  for (auto* room : {&H_room_, &out_room_, &weighted_H_, &root_weights_room_, &selected_}) {
+    *room = Matrix<T>(backend_->memory());
+  }
   if (options.outputs < 1 || options.outputs > std::numeric_limits<Index>::max()) {
     throw std::invalid_argument(fmt::format("layer: outputs (D) = {}, but it must be 1 … {}", options.outputs,
                                             std::numeric_limits<Index>::max()));
@@ -44,23 +47,25 @@ OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend
 // ── what every call checks ──────────────────────────────────────────────────────────────────────
 
 template <class T>
-void OutputLayer<T>::check_hidden(ConstView<T> H, const char* what) const {
+ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what) {
   if (H.empty() || H.rows != dim() || H.cols < 1 || H.stride < H.rows) {
     throw std::invalid_argument(fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what,
                                             H.rows, H.cols, H.stride, dim()));
   }
-  if (std::isfinite(backend_->rough_squared_norm(H))) return;
+  H = backend_->template reach<T>(H, H_room_);
+  if (std::isfinite(backend_->rough_squared_norm(H))) return H;
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
     const Size i = bad % H.rows, j = bad / H.rows;
-    throw std::invalid_argument(
-        fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j, H(i, j), i, j));
+    throw std::invalid_argument(fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j,
+                                            host_copy(H.block(i, j, 1, 1))(0, 0), i, j));
   }
+  return H;
 }
 
 template <class T>
-void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
-                                 const char* what) const {
-  check_hidden(H, what);
+ConstView<T> OutputLayer<T>::take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                        const char* what) {
+  const auto H_here = take_hidden(H, what);
   if (targets.outputs() != outputs()) {
     throw std::invalid_argument(
         fmt::format("{}: targets are for D = {}, but the layer has D = {}", what, targets.outputs(), outputs()));
@@ -73,11 +78,22 @@ void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, 
     throw std::invalid_argument(fmt::format("{}: grad_H is {} x {} (stride {}), but H is {} x {}", what, grad_H.rows,
                                             grad_H.cols, grad_H.stride, H.rows, H.cols));
   }
+  return H_here;
+}
+
+template <class T>
+MatrixView<T> OutputLayer<T>::room_for(MatrixView<T> out) {
+  return out.empty() || backend_->can_reach(out.data) ? out : out_room_.scratch(out.rows, out.cols);
+}
+
+template <class T>
+void OutputLayer<T>::deliver(ConstView<T> result, MatrixView<T> out) {
+  if (result.data != out.data) backend_->template transfer<T>(result, out);
 }
 
 template <class T>
 double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
-  check_batch(H, targets, grad_H, "step");
+  H = take_batch(H, targets, grad_H, "step");
   if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
     throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
   }
@@ -85,39 +101,54 @@ double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, doubl
     throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
                                             options_.weight_decay, eta * options_.weight_decay));
   }
-  const double loss = take_step(H, targets, static_cast<T>(eta), grad_H);
+  const auto grad_here = room_for(grad_H);
+  const double loss = take_step(H, targets, static_cast<T>(eta), grad_here);
   ++steps_;
+  deliver(grad_here, grad_H);
   return loss;
 }
 
 template <class T>
 double OutputLayer<T>::evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
-  check_batch(H, targets, grad_H, "evaluate");
-  return compute_loss(H, targets, grad_H);
+  H = take_batch(H, targets, grad_H, "evaluate");
+  const auto grad_here = room_for(grad_H);
+  const double loss = compute_loss(H, targets, grad_here);
+  deliver(grad_here, grad_H);
+  return loss;
 }
 
 template <class T>
 double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, double lambda, double tolerance) {
-  check_batch(H, targets, {}, "eta_for");
+  H = take_batch(H, targets, {}, "eta_for");
   if (!(lambda >= 0) || !std::isfinite(lambda)) {
     throw std::invalid_argument(fmt::format("eta_for: lambda = {}, but it must be finite and not negative", lambda));
   }
-  auto weighted_H = H;
-  if (targets.weighted()) {
-    const auto copy = weighted_H_.scratch(H.rows, H.cols);
-    backend_->copy(H, copy);
-    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), copy.columns(j, 1));
-    weighted_H = copy;
-  }
-  const double norm = curvature() * spectral_norm_squared<T>(weighted_H, tolerance);
+  const double norm =
+      curvature() * spectral_norm_squared<T>(on_host<T>(weighted(H, targets), host_H_), tolerance);
   return norm > 0 ? lambda / (2 * norm) : 0;
+}
+
+template <class T>
+ConstView<T> OutputLayer<T>::weighted(ConstView<T> H, const SparseBatch<T>& targets) {
+  if (!targets.weighted()) return H;
+  const auto weighted_H = weighted_H_.scratch(H.rows, H.cols);
+  backend_->copy(H, weighted_H);
+  scale_by_root_weights(targets, weighted_H);
+  return weighted_H;
+}
+
+template <class T>
+void OutputLayer<T>::scale_by_root_weights(const SparseBatch<T>& targets, MatrixView<T> A) {
+  root_weights_.resize(static_cast<std::size_t>(A.cols));
+  for (Size j = 0; j < A.cols; ++j) root_weights_[static_cast<std::size_t>(j)] = std::sqrt(targets.weight(j));
+  backend_->scale_columns(backend_->template reach<T>(std::span<const T>(root_weights_), root_weights_room_), A);
 }
 
 // ── probabilities ───────────────────────────────────────────────────────────────────────────────
 
 template <class T>
 void OutputLayer<T>::log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
-  check_batch(H, targets, {}, "log_prob");
+  H = take_batch(H, targets, {}, "log_prob");
   if (!has_probabilities()) {
     throw std::invalid_argument(fmt::format("log_prob: loss {} has no probabilities", loss_name()));
   }
@@ -151,7 +182,7 @@ double OutputLayer<T>::perplexity(ConstView<T> H, const SparseBatch<T>& targets)
 
 template <class T>
 void OutputLayer<T>::probabilities(ConstView<T> H, std::span<const Index> rows, MatrixView<double> out) {
-  check_hidden(H, "probabilities");
+  H = take_hidden(H, "probabilities");
   check_rows(rows, H.cols, out.rows, out.cols, out.stride, out.empty(), "probabilities");
   // Blocks of rows, each named by every example.
   const auto block = static_cast<std::size_t>(backend_->rows_per_block(dim()));
@@ -195,23 +226,25 @@ void OutputLayer<T>::check_rows(std::span<const Index> rows, Size examples, Size
 
 template <class T>
 void OutputLayer<T>::scores(ConstView<T> H, std::span<const Index> rows, MatrixView<T> out) {
-  check_hidden(H, "scores");
+  H = take_hidden(H, "scores");
   check_rows(rows, H.cols, out.rows, out.cols, out.stride, out.empty(), "scores");
   if (rows.empty()) return;
   begin_scores(H);
-  write_scores(rows, out);
+  const auto out_here = room_for(out);
+  write_scores(rows, out_here);
+  deliver(out_here, out);
 }
 
 template <class T>
 TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
-  check_hidden(H, "top_k");
+  H = take_hidden(H, "top_k");
   if (k < 1 || k > outputs()) {
     throw std::invalid_argument(fmt::format("top_k: k = {}, but it must be 1 … D = {}", k, outputs()));
   }
   const Size m = H.cols;
   begin_scores(H);
   const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
-  Matrix<T> block_scores(block, m);
+  Matrix<T> block_scores(block, m, backend_->memory()), host_scores;
   std::vector<Index> rows(static_cast<std::size_t>(block));
   struct Candidate {
     T score;
@@ -225,9 +258,10 @@ TopK<T> OutputLayer<T>::top_k(ConstView<T> H, Size k) {
   for (auto& heap : best) heap.reserve(static_cast<std::size_t>(k) + 1);
   for (Size first = 0; first < outputs(); first += block) {
     const Size count = std::min(block, outputs() - first);
-    const auto out = block_scores.view().block(0, 0, count, m);
+    const auto scores = block_scores.view().block(0, 0, count, m);
     std::iota(rows.begin(), rows.begin() + count, static_cast<Index>(first));
-    write_scores(std::span<const Index>(rows).first(static_cast<std::size_t>(count)), out);
+    write_scores(std::span<const Index>(rows).first(static_cast<std::size_t>(count)), scores);
+    const auto out = on_host<T>(scores, host_scores);
     for (Size j = 0; j < m; ++j) {
       auto& heap = best[static_cast<std::size_t>(j)];
       for (Size i = 0; i < count; ++i) {
@@ -264,25 +298,41 @@ void OutputLayer<T>::weights(Size first, MatrixView<T> out) {
     throw std::invalid_argument(
         fmt::format("weights: out is {} x {} (stride {}), but d = {}", out.rows, out.cols, out.stride, dim()));
   }
-  if (out.cols > 0) write_weights(first, out);
+  if (out.cols == 0) return;
+  const auto out_here = room_for(out);
+  write_weights(first, out_here);
+  deliver(out_here, out);
 }
 
 template <class T>
 Matrix<T> OutputLayer<T>::weights() {
   Matrix<T> W(dim(), outputs());
-  weights(0, W);
+  if (backend_->memory().is_host()) {
+    weights(0, W);
+  } else {
+    for_each_block_of_rows([&](Size first, ConstView<T> block) {
+      std::copy_n(block.data, block.size(), W.view().column(first));
+    });
+  }
   return W;
 }
 
 template <class T>
-void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, ConstView<T>)>& visit) {
+template <class Visit>
+void OutputLayer<T>::visit_blocks(const Visit& visit) {
   const Size block = std::min(outputs(), backend_->rows_per_block(dim()));
-  Matrix<T> W(dim(), block);
+  Matrix<T> W(dim(), block, backend_->memory());
   for (Size first = 0; first < outputs(); first += block) {
     const auto W_block = W.view().columns(0, std::min(block, outputs() - first));
     write_weights(first, W_block);
-    visit(first, W_block);
+    visit(first, ConstView<T>(W_block));
   }
+}
+
+template <class T>
+void OutputLayer<T>::for_each_block_of_rows(const std::function<void(Size, ConstView<T>)>& visit) {
+  Matrix<T> host;
+  visit_blocks([&](Size first, ConstView<T> W) { visit(first, on_host<T>(W, host)); });
 }
 
 // ── state ───────────────────────────────────────────────────────────────────────────────────────
@@ -301,19 +351,32 @@ void OutputLayer<T>::visit_own_state(StateVisitor&) {
 // ── helpers for implementations ─────────────────────────────────────────────────────────────────
 
 template <class T>
-void OutputLayer<T>::fill_initial(MatrixView<T> W) const {
+void OutputLayer<T>::fill_initial(MatrixView<T> W) {
   if (options_.initial == Initial::zero) return;
   const double scale =
       options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
   const Random random(options_.seed, initial_stream);
+  const auto fill = [&](Size first, MatrixView<T> block) {
 #pragma omp parallel for num_threads(backend_->threads())
-  for (Size i = 0; i < W.cols; ++i) {
-    T* row = W.column(i);
-    for (Size k = 0; k < W.rows; k += 2) {
-      const auto [a, b] = random.normal(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(k));
-      row[k] = static_cast<float>(scale * a);  // a float in either precision: both start from the same W
-      if (k + 1 < W.rows) row[k + 1] = static_cast<float>(scale * b);
+    for (Size i = 0; i < block.cols; ++i) {
+      T* row = block.column(i);
+      for (Size k = 0; k < block.rows; k += 2) {
+        const auto [a, b] = random.normal(static_cast<std::uint64_t>(first + i), static_cast<std::uint32_t>(k));
+        row[k] = static_cast<float>(scale * a);  // a float in either precision: both start from the same W
+        if (k + 1 < block.rows) row[k + 1] = static_cast<float>(scale * b);
+      }
     }
+  };
+  if (backend_->memory().is_host()) {
+    fill(0, W);
+    return;
+  }
+  const Size block = std::min<Size>(W.cols, 1 << 16);
+  Matrix<T> host(W.rows, block);
+  for (Size first = 0; first < W.cols; first += block) {
+    const auto part = host.view().columns(0, std::min(block, W.cols - first));
+    fill(first, part);
+    backend_->template transfer<T>(part, W.columns(first, part.cols));
   }
 }
 
@@ -325,7 +388,7 @@ void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, 
   auto selected = R.columns(rows.front(), count);
   if (!consecutive) {
     const auto copies = selected_.scratch(R.rows, count);
-    backend_->select(R, rows, copies);
+    backend_->move_columns(R, rows, {}, copies);
     selected = copies;
   }
   backend_->gemm(Op::transpose, Op::none, T(1), selected, G, T(0), out);
@@ -342,16 +405,26 @@ void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
 }
 
 template <class T>
-void OutputLayer<T>::sum_rows(ConstView<T> rows, MatrixView<double> sum) const {
-  for (Size i = 0; i < rows.cols; ++i) {
-    for (Size k = 0; k < rows.rows; ++k) sum(k, 0) += static_cast<double>(rows(k, i));
+Matrix<double> OutputLayer<T>::sum_rows(ConstView<T> rows) {
+  Matrix<double> sum(rows.rows, 1);
+  Matrix<T> room;
+  const Size block = backend_->rows_per_block(dim());
+  for (Size first = 0; first < rows.cols; first += block) {
+    const auto part = on_host<T>(rows.columns(first, std::min(block, rows.cols - first)), room);
+    for (Size i = 0; i < part.cols; ++i) {
+      for (Size k = 0; k < part.rows; ++k) sum(k, 0) += static_cast<double>(part(k, i));
+    }
   }
+  return sum;
 }
 
 template <class T>
 Matrix<T> OutputLayer<T>::sum_of_rows() {
   Matrix<double> sum(dim(), 1);
-  for_each_block_of_rows([&](Size, ConstView<T> W) { sum_rows(W, sum); });
+  visit_blocks([&](Size, ConstView<T> W) {
+    const auto part = sum_rows(W);
+    for (Size k = 0; k < dim(); ++k) sum(k, 0) += part(k, 0);
+  });
   Matrix<T> w_bar(dim(), 1);
   std::copy_n(sum.data(), sum.size(), w_bar.data());
   return w_bar;
@@ -359,8 +432,8 @@ Matrix<T> OutputLayer<T>::sum_of_rows() {
 
 template <class T>
 double OutputLayer<T>::drift_of(ConstView<T> Q) {
-  Matrix<T> G(dim(), dim());
-  for_each_block_of_rows([&](Size, ConstView<T> W) { backend_->gemm(Op::none, Op::transpose, T(1), W, W, T(1), G); });
+  Matrix<T> G(dim(), dim(), backend_->memory());
+  visit_blocks([&](Size, ConstView<T> W) { backend_->gemm(Op::none, Op::transpose, T(1), W, W, T(1), G); });
   const double norm = std::sqrt(backend_->dot(G, G));
   backend_->add(T(1), G, T(-1), Q, G);
   const double difference = std::sqrt(backend_->dot(G, G));

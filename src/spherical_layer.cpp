@@ -13,7 +13,11 @@ namespace widehead {
 
 template <class T>
 SphericalLayer<T>::SphericalLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
-    : OutputLayer<T>(options, std::move(backend)), uses_sum_(widehead::uses_sum(options.loss)) {}
+    : OutputLayer<T>(options, std::move(backend)),
+      uses_sum_(widehead::uses_sum(options.loss)),
+      statistics_room_(this->backend().memory()),
+      derivatives_room_(this->backend().memory()),
+      grad_H_(this->backend().memory()) {}
 
 template <class T>
 double SphericalLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
@@ -32,90 +36,73 @@ double SphericalLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& tar
 
 template <class T>
 void SphericalLayer<T>::observe_targets(ConstView<T> H, const SparseBatch<T>& targets) {
-  const auto m = static_cast<std::size_t>(H.cols);
-  auto& Y = derivatives_.Gamma;  // Y, until the loss has spoken
+  auto& Y = derivatives_.Gamma;
   Y.assign(targets);
-  statistics_.q.resize(m);
-  statistics_.s.resize(m);
-  statistics_.o.resize(static_cast<std::size_t>(Y.nonzeros()));
+  const Size m = H.cols, entries = Y.nonzeros();
+  const auto room = statistics_room_.scratch(2 * m + entries, 1);
+  statistics_ = {room.block(0, 0, m, 1), room.block(m, 0, m, 1), room.block(2 * m, 0, entries, 1)};
   observe(H, Y, statistics_);
 }
 
 template <class T>
 double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, const T* eta) {
   observe_targets(H, targets);
-  const auto m = static_cast<std::size_t>(H.cols);
-  auto& [a, b, gamma, Gamma, a_is_one, largest_a] = derivatives_;
-  a.resize(m);
-  b.resize(m);
-  gamma.resize(m);
-  a_is_one = true;
-  largest_a = T(0);
+  const Size m = H.cols, entries = derivatives_.Gamma.nonzeros();
+  auto& by = derivatives_;
+  const auto room = derivatives_room_.scratch(3 * m + entries, 1);
+  by.a = room.block(0, 0, m, 1);
+  by.b = room.block(m, 0, m, 1);
+  by.gamma = room.block(2 * m, 0, m, 1);
+  by.g = room.block(3 * m, 0, entries, 1);
   const Loss& loss = this->options().loss;
-  const auto D = static_cast<double>(this->outputs());
-  double sum = 0;
-  for (std::size_t j = 0; j < m; ++j) {
-    const auto entries = Gamma.of_example(static_cast<Size>(j));
-    o_.resize(entries.size());
-    y_.resize(entries.size());
-    g_.assign(entries.size(), 0.0);
-    for (std::size_t k = 0; k < entries.size(); ++k) {
-      o_[k] = statistics_.o[static_cast<std::size_t>(entries[k])];
-      y_[k] = static_cast<double>(Gamma.entry(entries[k]).value);
-    }
-    const LossInput input{statistics_.q[j], uses_sum_ ? statistics_.s[j] : 0.0, D, o_, y_};
-    const auto value = std::visit([&](const auto& function) { return function(input, g_); }, loss);
-    if (!uses_sum_ && value.b != 0) {
-      throw std::invalid_argument(
-          fmt::format("loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss),
-                      value.b, j));
-    }
-    const auto weight = static_cast<double>(targets.weight(static_cast<Size>(j)));
-    double gamma_j = 0, poison = value.L + value.a + value.b;
-    for (std::size_t k = 0; k < entries.size(); ++k) {
-      Gamma.set_value(entries[k], static_cast<T>(weight * g_[k]));
-      gamma_j += weight * g_[k];
-      poison += static_cast<double>(static_cast<T>(weight * g_[k]));
-    }
-    a[j] = static_cast<T>(weight * value.a);
-    b[j] = static_cast<T>(weight * value.b);
-    gamma[j] = static_cast<T>(gamma_j);
-    if (!std::isfinite(poison) || !std::isfinite(a[j] + b[j] + gamma[j])) {
-      throw NumericalError(fmt::format(
-          "step {}: the loss of example {} is {}, ∂L/∂q = {}, ∂L/∂s = {}, at ‖o‖² = {}: the run has diverged{}; the step was "
-          "not taken",
-          this->steps() + 1, j, value.L, value.a, value.b, input.q,
-          eta == nullptr ? "" : fmt::format(" ({})", describe_rate(H, *eta))));
-    }
-    a_is_one = a_is_one && a[j] == T(1);
-    largest_a = std::max(largest_a, std::abs(a[j]));
-    sum += weight * value.L;
+  by.a_is_one = std::holds_alternative<SquaredError>(loss) && !targets.weighted();
+  const auto verdict = this->backend().judge(
+      loss, this->outputs(), by.Gamma, targets.weights(),
+      {statistics_.q, statistics_.s, statistics_.o, by.a, by.b, by.gamma, by.g});
+  by.largest_a = verdict.largest_a;
+  if (verdict.bad < 0) return verdict.L;
+
+  const Size j = verdict.bad;
+  const auto& value = verdict.at_bad;
+  if (!uses_sum_ && value.b != 0) {
+    throw std::invalid_argument(
+        fmt::format("loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss),
+                    value.b, j));
   }
-  return sum;
+  by.largest_a = value.a;
+  double q = 0;
+  this->backend().template transfer<double>(statistics_.q.block(j, 0, 1, 1), {&q, 1, 1});
+  throw NumericalError(fmt::format(
+      "step {}: the loss of example {} is {}, ∂L/∂q = {}, ∂L/∂s = {}, at ‖o‖² = {}: the run has diverged{}; the step was "
+      "not taken",
+      this->steps() + 1, j, value.L, value.a, value.b, q,
+      eta == nullptr ? "" : fmt::format(" ({})", describe_rate(H, *eta))));
 }
 
 template <class T>
 void SphericalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
   observe_targets(H, targets);
   const auto& Y = derivatives_.Gamma;
+  const Size m = H.cols;
   const auto D = static_cast<double>(this->outputs());
-  for (Size j = 0; j < H.cols; ++j) {
+  const auto known = this->template on_host<double>(
+      MatrixView<const double>(statistics_.q.data, 2 * m + Y.nonzeros(), 1), host_statistics_);  // q, s, o
+  for (Size j = 0; j < m; ++j) {
     const auto entries = Y.of_example(j);
     for (Size e = targets.begin(j); e < targets.end(j); ++e) {  // as given; the entries have each output once
       const auto found = std::lower_bound(entries.begin(), entries.end(), targets.index(e),
                                           [&](Index entry, Index row) { return Y.entry(entry).row < row; });
-      out[static_cast<std::size_t>(e)] = log_probability(
-          this->options().loss, statistics_.q[static_cast<std::size_t>(j)], statistics_.s[static_cast<std::size_t>(j)],
-          D, statistics_.o[static_cast<std::size_t>(*found)]);
+      out[static_cast<std::size_t>(e)] =
+          log_probability(this->options().loss, known(j, 0), known(m + j, 0), D, known(2 * m + *found, 0));
     }
   }
 }
 
 template <class T>
 std::string SphericalLayer<T>::describe_rate(ConstView<T> H, T eta) const {
-  const double a = derivatives_.a_is_one ? 1 : static_cast<double>(derivatives_.largest_a);
+  const double a = derivatives_.a_is_one ? 1 : derivatives_.largest_a;
   return fmt::format("eta = {}, λ₁ = 2ηa‖H‖₂² = {:.4g}", eta,
-                     2 * static_cast<double>(eta) * a * spectral_norm_squared<T>(H));
+                     2 * static_cast<double>(eta) * a * spectral_norm_squared<T>(this->host_copy(H)));
 }
 
 template class SphericalLayer<float>;

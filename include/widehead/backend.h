@@ -117,8 +117,9 @@ class Backend {
   virtual void add_to_rows(ConstView<T> b, MatrixView<T> A) = 0;
   /// With S = high + low, rounded: low ← (high + low) − S, exactly; high ← S.
   virtual void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) = 0;
-  /// C ← op(A) B + β C, all but A in double: for a few columns that must not round.
-  virtual void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, MatrixView<double> C) = 0;
+  /// C ← op(A) B + β X, all but A in double: for a few columns that must not round. With β = 0, X is not read.
+  virtual void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, ConstView<double> X,
+                                  MatrixView<double> C) = 0;
   /// C ← A, rounded.
   virtual void round(ConstView<double> A, MatrixView<T> C) = 0;
 

@@ -15,23 +15,24 @@ namespace widehead {
 template <class T>
 class CommonPart {
  public:
-  CommonPart(Size outputs, Size dim, bool in_use);
+  CommonPart(Backend<T>& backend, Size outputs, Size dim, bool in_use);
 
   bool in_use() const { return in_use_; }
-  /// Before the first step: w̄ of the initial W.
+  /// Before the first step: w̄ of the initial W (d x 1), on the host.
   void set_sum_of_rows(ConstView<double> w_bar);
 
-  /// s = Hᵀw̄; returns Hᵀω (m values), what every output of an example has in common.
-  std::span<const double> observe(ConstView<T> H, std::span<double> s);
+  /// s ← Hᵀw̄, and o_t ← o_t + Hᵀω, what every output of an example has in common.
+  void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics);
   /// Γ̂ += ωγᵀ.
-  void add_to_Gamma_hat(Backend<T>& backend, const Derivatives<T>& by, MatrixView<T> Gamma_hat) const;
+  void add_to_Gamma_hat(const Derivatives<T>& by, MatrixView<T> Gamma_hat) const;
   /// ∇H += w̄bᵀ.
-  void add_to_gradient(Backend<T>& backend, const Derivatives<T>& by, MatrixView<T> grad_H) const;
+  void add_to_gradient(const Derivatives<T>& by, MatrixView<T> grad_H) const;
   /// N += b (4a∘s + 2γ + D b)ᵀ, whose symmetric part is D bbᵀ + 2(B + Bᵀ) + bγᵀ + γbᵀ, B = (a∘s)bᵀ.
-  void add_to_N(Backend<T>& backend, const Derivatives<T>& by, MatrixView<T> N);
+  /// After observe with the same H; and before prepare.
+  void add_to_N(const Derivatives<T>& by, double eta, MatrixView<T> N);
 
-  /// Computes the step, without taking it; false when it is not finite. After observe with the same H.
-  bool prepare(ConstView<T> H, const Derivatives<T>& by, double eta, double c);
+  /// Computes the step, without taking it; false when it is not finite.
+  bool prepare(ConstView<T> H, double c);
   void commit();
 
   /// ω and w̄, where they are in use.
@@ -39,21 +40,22 @@ class CommonPart {
 
   // For the questions a layer is asked.
   void begin_scores(ConstView<T> H);
-  void add_to_scores(MatrixView<T> scores) const;                         ///< scores (rows x m) + 1(Hᵀω)ᵀ
-  void add_to_weights(Backend<T>& backend, MatrixView<T> W) const;        ///< rows of W, as d x rows, + ω
-  Matrix<T> sum_of_rows() const { return Matrix<T>::copy_of(w_bar_T_); }  ///< w̄, d x 1
+  void add_to_scores(MatrixView<T> scores);    ///< scores (rows x m) + 1(Hᵀω)ᵀ
+  void add_to_weights(MatrixView<T> W) const;  ///< rows of W, as d x rows, + ω
+  Matrix<T> sum_of_rows() const;               ///< w̄, d x 1, on the host
 
  private:
-  void multiply(ConstView<T> H, std::vector<double>& s, std::vector<double>& t) const;
+  ConstView<T> omega_T() const { return rounded_.view().columns(0, 1); }
+  ConstView<T> w_bar_T() const { return rounded_.view().columns(1, 1); }
 
-  double outputs_;
+  Backend<T>& backend_;
+  Size outputs_;
   bool in_use_;
-  std::vector<double> omega_, w_bar_;          // d
-  std::vector<double> new_omega_, new_w_bar_;  // d
-  std::vector<double> s_, t_;                  // m: Hᵀw̄, Hᵀω
-  std::vector<double> scored_s_, scored_t_;    // the same for the H of scores
-  Matrix<T> omega_T_, w_bar_T_;                // d x 1, rounded
-  Matrix<T> v_;                                // m x 1
+  Matrix<double> common_, next_;       // d x 2: ω and w̄, now and after the step
+  Matrix<T> rounded_, next_rounded_;   // the same
+  Matrix<double> products_, factors_;  // m x 2: Hᵀω and Hᵀw̄; what H is multiplied with in a step
+  Matrix<T> v_;                        // m
+  Matrix<T> scored_, ones_;            // Hᵀω for the H of scores, m; as many ones as there are rows
 };
 
 }  // namespace widehead

@@ -14,6 +14,8 @@ namespace widehead {
 template <class T>
 class GramUpdate {
  public:
+  explicit GramUpdate(Backend<T>& backend) : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()) {}
+
   /// H_hat ← P. `grad_H` is ∇H.
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
                     ConstView<T> Gamma_hat, ConstView<T> grad_H, T eta, T c, MatrixView<T> H_hat);

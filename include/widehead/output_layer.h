@@ -56,6 +56,8 @@ struct TopK {
   Matrix<T> scores;       // k x m
 };
 
+/// Views given to a layer may be of the host's memory or of its backend's, whichever device that is; results go where
+/// the view points. What a layer returns as a Matrix is the host's.
 template <class T>
 class OutputLayer {
  public:
@@ -108,7 +110,7 @@ class OutputLayer {
   /// All of W as d x D: O(Dd) memory, O(Dd²) work where W is implicit.
   Matrix<T> weights();
 
-  /// Visits all of W in blocks of rows, visit(first, W_block) with W_block as d x rows: one block at a
+  /// Visits all of W in blocks of rows, visit(first, W_block) with W_block as d x rows, on the host: one block at a
   /// time is in memory.
   void for_each_block_of_rows(const std::function<void(Size, ConstView<T>)>& visit);
 
@@ -135,7 +137,7 @@ class OutputLayer {
  protected:
   OutputLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend);
 
-  // What an implementation provides. Arguments are validated.
+  // What an implementation provides. Arguments are validated, and of the backend's memory.
   virtual double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) = 0;
   virtual double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) = 0;
   /// Asked only where the loss has probabilities. @throws std::invalid_argument unless overridden
@@ -151,13 +153,27 @@ class OutputLayer {
   /// out ← R[rows] G for a matrix R of all outputs, given as d x D: a view where rows are consecutive.
   void multiply_rows(ConstView<T> R, std::span<const Index> rows, ConstView<T> G, MatrixView<T> out);
   /// Fills a d x D matrix as options().initial says.
-  void fill_initial(MatrixView<T> W) const;
+  void fill_initial(MatrixView<T> W);
   /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
   /// Σᵢ rᵢ (d x 1) of a matrix R given as d x D.
-  void sum_rows(ConstView<T> rows, MatrixView<double> sum) const;
+  Matrix<double> sum_rows(ConstView<T> rows);
   /// ‖Q − WᵀW‖_F / ‖WᵀW‖_F: how far a kept Q has drifted. O(Dd²).
   double drift_of(ConstView<T> Q);
+  /// A itself where the host can read it, else a copy in `room`.
+  template <class U>
+  MatrixView<const U> on_host(MatrixView<const U> A, Matrix<U>& room) const {
+    if (backend_->memory().is_host()) return A;
+    const auto copy = room.scratch(A.rows, A.cols);
+    backend_->template transfer<U>(A, copy);
+    return copy;
+  }
+  /// A copy of A on the host.
+  Matrix<T> host_copy(ConstView<T> A) const {
+    Matrix<T> copy(A.rows, A.cols);
+    backend_->template transfer<T>(A, copy);
+    return copy;
+  }
   /// c = 1 − ηλ.
   T shrinkage(T eta) const { return T(1) - eta * static_cast<T>(options_.weight_decay); }
 
@@ -168,16 +184,29 @@ class OutputLayer {
                              const Compute& compute);
 
  private:
-  void check_hidden(ConstView<T> H, const char* what) const;
-  void check_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
+  ConstView<T> take_hidden(ConstView<T> H, const char* what);
+  ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what);
+  /// Where a result is computed that goes to `out`: itself, or a room of the backend's memory.
+  MatrixView<T> room_for(MatrixView<T> out);
+  void deliver(ConstView<T> result, MatrixView<T> out);
   void check_rows(std::span<const Index> rows, Size examples, Size out_rows, Size out_cols, Size out_stride,
                   bool out_empty, const char* what) const;
+  /// H diag(√w).
+  ConstView<T> weighted(ConstView<T> H, const SparseBatch<T>& targets);
+  void scale_by_root_weights(const SparseBatch<T>& targets, MatrixView<T> A);
+  /// As for_each_block_of_rows, in the backend's memory.
+  template <class Visit>
+  void visit_blocks(const Visit& visit);
 
   LayerOptions options_;
   std::int64_t steps_ = 0;
   std::shared_ptr<Backend<T>> backend_;
+  Matrix<T> H_room_, out_room_;     // copies of what came from the host, or goes there
+  Matrix<T> host_H_;                // a copy on the host, for eta_for
   Matrix<T> weighted_H_;            // d x m
   std::vector<T> weighted_values_;  // nonzeros
+  std::vector<T> root_weights_;     // m
+  Matrix<T> root_weights_room_;     // m
   Matrix<T> selected_;              // d x rows, for scores
 };
 
@@ -186,20 +215,15 @@ template <class Compute>
 double OutputLayer<T>::with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
                                            const Compute& compute) {
   if (!targets.weighted()) return compute(H, targets);
-  const auto weighted_H = weighted_H_.scratch(H.rows, H.cols);
-  backend_->copy(H, weighted_H);
   weighted_values_.resize(static_cast<std::size_t>(targets.nonzeros()));
   for (Size j = 0; j < H.cols; ++j) {
     const T root = std::sqrt(targets.weight(j));
-    backend_->scale(root, weighted_H.columns(j, 1));
     for (Size e = targets.begin(j); e < targets.end(j); ++e) {
       weighted_values_[static_cast<std::size_t>(e)] = root * targets.value(e);
     }
   }
-  const double loss = compute(ConstView<T>(weighted_H), targets.with_values(weighted_values_));
-  if (!grad_H.empty()) {
-    for (Size j = 0; j < H.cols; ++j) backend_->scale(std::sqrt(targets.weight(j)), grad_H.columns(j, 1));
-  }
+  const double loss = compute(weighted(H, targets), targets.with_values(weighted_values_));
+  if (!grad_H.empty()) scale_by_root_weights(targets, grad_H);
   return loss;
 }
 

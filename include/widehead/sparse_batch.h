@@ -32,6 +32,7 @@ class SparseBatch {
   Index index(Size entry) const { return indices_[static_cast<std::size_t>(entry)]; }
   T value(Size entry) const { return values_[static_cast<std::size_t>(entry)]; }
   bool weighted() const { return !weights_.empty(); }
+  std::span<const T> weights() const { return weights_; }  ///< m, or empty for 1 each
   T weight(Size example) const { return weighted() ? weights_[static_cast<std::size_t>(example)] : T(1); }
 
   /// The same targets with other values (used to fold the weights in). Not validated again.

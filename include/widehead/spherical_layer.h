@@ -13,22 +13,23 @@
 
 namespace widehead {
 
-/// What a loss may depend on, for a minibatch.
+/// What a loss may depend on, for a minibatch; in the backend's memory.
 struct Statistics {
-  std::vector<double> q;  ///< m
-  std::vector<double> s;  ///< m; only where the loss uses it
-  std::vector<double> o;  ///< outputs at the targets, by entry of the RowGroups
+  MatrixView<double> q;  ///< m
+  MatrixView<double> s;  ///< m; only where the loss uses it
+  MatrixView<double> o;  ///< outputs at the targets, by entry of the RowGroups
 };
 
-/// The derivatives of L by them.
+/// The derivatives of L by them, likewise.
 template <class T>
 struct Derivatives {
-  std::vector<T> a;      ///< ∂L/∂q, m
-  std::vector<T> b;      ///< ∂L/∂s, m
-  std::vector<T> gamma;  ///< γ = Γᵀ1, m
-  RowGroups<T> Gamma;    ///< Γ: ∂L/∂o_t where Y has its values
-  bool a_is_one = true;  ///< for all examples, as with the squared error
-  T largest_a = 1;       ///< in magnitude
+  MatrixView<T> a;        ///< ∂L/∂q, m
+  MatrixView<T> b;        ///< ∂L/∂s, m
+  MatrixView<T> gamma;    ///< γ = Γᵀ1, m
+  RowGroups<T> Gamma;     ///< the pattern of Γ and of Y, and the values of Y
+  MatrixView<T> g;        ///< the values of Γ: ∂L/∂o_t
+  bool a_is_one = true;   ///< for all examples, as with the squared error
+  double largest_a = 1;   ///< in magnitude
 };
 
 template <class T>
@@ -61,8 +62,10 @@ class SphericalLayer : public OutputLayer<T> {
   bool uses_sum_;
   Statistics statistics_;
   Derivatives<T> derivatives_;
-  Matrix<T> grad_H_;               // d x m, where the caller wants none
-  std::vector<double> o_, y_, g_;  // of one example
+  Matrix<double> statistics_room_;  // q, s and o, one after another
+  Matrix<T> derivatives_room_;      // a, b, γ and g likewise
+  Matrix<T> grad_H_;                // d x m, where the caller wants none
+  Matrix<double> host_statistics_;  // for log_prob
 };
 
 }  // namespace widehead

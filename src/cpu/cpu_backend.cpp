@@ -223,7 +223,7 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
 /// By columns of A, one pass over it: B and C have a few.
 template <class T>
 void CpuBackend<T>::multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta,
-                                       MatrixView<double> C) {
+                                       ConstView<double> X, MatrixView<double> C) {
   for (Size k = 0; k < C.cols; ++k) {
     if (op_a == Op::transpose) {
       for (Size j = 0; j < A.cols; ++j) {
@@ -232,12 +232,12 @@ void CpuBackend<T>::multiply_in_double(Op op_a, ConstView<T> A, ConstView<double
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (Size i = 0; i < A.rows; ++i) sum += static_cast<double>(a[i]) * b[i];
-        C(j, k) = beta == 0 ? sum : beta * C(j, k) + sum;
+        C(j, k) = beta == 0 ? sum : beta * X(j, k) + sum;
       }
       continue;
     }
     double* c = C.column(k);
-    for (Size i = 0; i < C.rows; ++i) c[i] = beta == 0 ? 0 : beta * c[i];
+    for (Size i = 0; i < C.rows; ++i) c[i] = beta == 0 ? 0 : beta * X(i, k);
     for (Size j = 0; j < A.cols; ++j) {
       const T* a = A.column(j);
       const double b = B(j, k);
