@@ -127,7 +127,7 @@ void HierarchicalLayer<T>::observe(ConstView<T> H, const Then& then) {
   const Size m = H.cols;
   const auto& Y = this->Y();
   const auto H_pairs = H_pairs_.scratch(this->dim(), static_cast<Size>(pairs_.size()));
-  if (!pairs_.empty()) backend.select(H, pair_examples_, H_pairs);
+  if (!pairs_.empty()) backend.move_columns(H, pair_examples_, {}, H_pairs);
   const std::size_t most = std::max(pairs_.size(), static_cast<std::size_t>(m));
   maxima_.resize(most);
   sums_.resize(most);

@@ -105,6 +105,7 @@ class Backend {
   virtual void copy(ConstView<T> A, MatrixView<T> C) = 0;
   /// A ← 0, whatever it held.
   virtual void clear(MatrixView<T> A) = 0;
+  virtual void clear_in_double(MatrixView<double> A) = 0;
   /// A ← I.
   virtual void set_identity(MatrixView<T> A) = 0;
   /// A ← α A, in place.
@@ -160,6 +161,8 @@ class Backend {
   static constexpr Index no_column = -1;
   /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
   virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) = 0;
+  /// The first counts[k] elements of column k ← 0.
+  virtual void clear_tops(std::span<const Index> counts, MatrixView<T> A) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
   /// The same where the values are a result.
