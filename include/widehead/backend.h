@@ -105,6 +105,7 @@ class Backend {
   virtual void copy(ConstView<T> A, MatrixView<T> C) = 0;
   /// A ← 0, whatever it held.
   virtual void clear(MatrixView<T> A) = 0;
+  virtual void clear_in_double(MatrixView<double> A) = 0;
   /// A ← I.
   virtual void set_identity(MatrixView<T> A) = 0;
   /// A ← α A, in place.
@@ -160,6 +161,8 @@ class Backend {
   static constexpr Index no_column = -1;
   /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
   virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) = 0;
+  /// The first counts[k] elements of column k ← 0.
+  virtual void clear_tops(std::span<const Index> counts, MatrixView<T> A) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
   /// The same where the values are a result.
@@ -225,5 +228,16 @@ class Backend {
 /// @param threads  1 or more; 0 means one per available core.
 template <class T>
 std::shared_ptr<Backend<T>> make_cpu_backend(int threads = 0);
+
+struct CudaOptions {
+  int device = 0;     ///< its number, as CUDA counts them
+  bool tf32 = false;  ///< float products with 11 bits of the factors, on the tensor cores
+};
+/// Dense linear algebra on an NVIDIA GPU: cuBLAS, and kernels of our own.
+/// @throws BackendError in a build without CUDA, or where there is no such GPU
+template <class T>
+std::shared_ptr<Backend<T>> make_cuda_backend(const CudaOptions& options = {});
+/// GPUs that make_cuda_backend could take; 0 in a build without CUDA.
+int cuda_devices();
 
 }  // namespace widehead
