@@ -229,4 +229,15 @@ class Backend {
 template <class T>
 std::shared_ptr<Backend<T>> make_cpu_backend(int threads = 0);
 
+struct CudaOptions {
+  int device = 0;     ///< its number, as CUDA counts them
+  bool tf32 = false;  ///< float products with 11 bits of the factors, on the tensor cores
+};
+/// Dense linear algebra on an NVIDIA GPU: cuBLAS, and kernels of our own.
+/// @throws BackendError in a build without CUDA, or where there is no such GPU
+template <class T>
+std::shared_ptr<Backend<T>> make_cuda_backend(const CudaOptions& options = {});
+/// GPUs that make_cuda_backend could take; 0 in a build without CUDA.
+int cuda_devices();
+
 }  // namespace widehead

@@ -1,0 +1,187 @@
+#pragma once
+/// Backend on an NVIDIA GPU: cuBLAS for products, our own kernels for the rest, all on one stream. The host waits only
+/// where an operation returns a number. What is rare and small (singular values, QR, the LU of solve_shifted) is done
+/// by the host's LAPACK.
+
+#include <vector>
+
+#include "../judge.h"
+#include "pattern.h"
+#include "resources.h"
+#include "staging.h"
+#include "widehead/backend.h"
+
+namespace widehead {
+
+template <class T>
+class CudaBackend final : public Backend<T> {
+ public:
+  explicit CudaBackend(const CudaOptions& options);
+  ~CudaBackend() override;
+
+  std::string device() const override;
+  int threads() const override { return 1; }
+
+  Memory& memory() override { return context_->memory; }
+  bool can_reach(const void* address) const override;
+  void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
+                      std::size_t count) override;
+
+  void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override;
+  void symmetrize(MatrixView<T> A) override;
+  void transpose(ConstView<T> A, MatrixView<T> C) override;
+  void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) override;
+  void copy(ConstView<T> A, MatrixView<T> C) override;
+  void clear(MatrixView<T> A) override;
+  void clear_in_double(MatrixView<double> A) override;
+  void set_identity(MatrixView<T> A) override;
+  void scale(T alpha, MatrixView<T> A) override;
+  void add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) override;
+  void scale_columns(ConstView<T> a, MatrixView<T> A) override;
+  void add_to_rows(ConstView<T> b, MatrixView<T> A) override;
+  void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) override;
+  void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, ConstView<double> X,
+                          MatrixView<double> C) override;
+  void round(ConstView<double> A, MatrixView<T> C) override;
+
+  double dot(ConstView<T> A, ConstView<T> B) override;
+  void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) override;
+  void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) override;
+  T rough_squared_norm(ConstView<T> A) override;
+  Size find_non_finite(ConstView<T> A) override;
+
+  bool factorizes_fast() const override { return false; }
+  T solve_shifted(T s, MatrixView<T> G, T limit, MatrixView<T> X) override;
+  bool lu_factorize(MatrixView<T> A, MatrixView<int> pivots) override;
+  void lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) override;
+  bool invert(MatrixView<T> A) override;
+  void svd(MatrixView<T> A, std::span<T> sigma, MatrixView<T> left) override;
+  void qr(MatrixView<T> X, MatrixView<T> R) override;
+
+  void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) override;
+  void clear_tops(std::span<const Index> counts, MatrixView<T> A) override;
+  void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
+  void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) override;
+
+  void add_combination(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G) override;
+  void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta, MatrixView<double> out) override;
+  void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) override;
+  void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) override;
+  void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
+  void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) override;
+  void add_at(const RowGroups<T>& Y, ConstView<T> values, Size first, MatrixView<T> O) override;
+
+  Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                const Judged<T>& x) override;
+  void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
+                      ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) override;
+  void exponentiate_rows(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
+  void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
+  void scale_rows(ConstView<T> a, MatrixView<T> A) override;
+
+  void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
+  void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
+  void sum_columns(ConstView<T> A, MatrixView<T> out) override;
+  void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
+  void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
+            MatrixView<T> S) override;
+
+  void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
+  Size rows_per_block(Size dim) const override;
+
+ private:
+  /// The stream, on a thread whose current device is this one.
+  cudaStream_t stream() const {
+    context_->device.make_current();
+    return context_->stream.get();
+  }
+  cublasHandle_t blas() const {
+    context_->device.make_current();
+    return blas_.get();
+  }
+  void synchronize() const { cuda::check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+  /// A list of the host's on the device, for the next launch.
+  template <class U>
+  const U* send(std::span<const U> list);
+  /// A value that the device has come to, once it has.
+  template <class U>
+  U fetch(const U* value);
+  /// to ← from, in the order of the stream; what is the host's is pinned.
+  template <class U>
+  void enqueue_copy(MatrixView<const U> from, MatrixView<U> to);
+  void copy_pieces(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
+                   std::size_t count);
+  /// Pinned room of the host's, nobody being at work on what is given up when it grows.
+  template <class U>
+  MatrixView<U> host_room(Matrix<U>& room, Size rows, Size cols);
+  /// A on the host, in such room.
+  template <class U>
+  MatrixView<U> download(MatrixView<const U> A, Matrix<U>& room);
+  /// The mirror of Y, which is brought up to date first.
+  const cuda::Pattern<T>& pattern(const RowGroups<T>& Y);
+  Verdict judge_by_the_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                            const Judged<T>& x);
+  /// LU in place; 0, or where the first pivot is that is zero.
+  int factorize(MatrixView<T> A, int* pivots);
+
+  std::shared_ptr<cuda::Context> context_;
+  cuda::Blas blas_;
+  cuda::Staging staging_;
+  cuda::Buffer scratch_;             ///< of the operation at work
+  cuda::Buffer answer_;              ///< pinned, for fetch
+  std::shared_ptr<Backend<T>> cpu_;  ///< for what the host does
+
+  Matrix<T> matrix_on_host_, second_on_host_;                    // factorisations
+  std::vector<T> work_;                                          // the same
+  std::vector<int> pivots_, iwork_;                              // the same
+  std::vector<Index> origin_;                                    // the same
+  Matrix<T> exchanged_;                                          // on the device: X with its columns exchanged; A⁻¹
+  Matrix<double> q_on_host_, s_on_host_, o_on_host_;             // a loss of the host's
+  Matrix<T> a_on_host_, b_on_host_, gamma_on_host_, g_on_host_;  // the same
+  JudgeRoom judge_room_;
+};
+
+template <class T>
+template <class U>
+const U* CudaBackend<T>::send(std::span<const U> list) {
+  const auto on_stream = stream();
+  auto upload = staging_.begin(cuda::Upload::bytes<U>(list.size()));
+  const U* on_device = upload.put(list);
+  upload.send(on_stream);
+  return on_device;
+}
+
+template <class T>
+template <class U>
+U CudaBackend<T>::fetch(const U* value) {
+  U* answer = answer_.room<U>(1);
+  cuda::check(cudaMemcpyAsync(answer, value, sizeof(U), cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+  synchronize();
+  return *answer;
+}
+
+template <class T>
+template <class U>
+void CudaBackend<T>::enqueue_copy(MatrixView<const U> from, MatrixView<U> to) {
+  copy_pieces(from.data, static_cast<std::size_t>(from.stride) * sizeof(U), to.data,
+              static_cast<std::size_t>(to.stride) * sizeof(U), static_cast<std::size_t>(to.rows) * sizeof(U),
+              static_cast<std::size_t>(to.cols));
+}
+
+template <class T>
+template <class U>
+MatrixView<U> CudaBackend<T>::host_room(Matrix<U>& room, Size rows, Size cols) {
+  if (rows * cols > room.size()) synchronize();
+  return room.scratch(rows, cols);
+}
+
+template <class T>
+template <class U>
+MatrixView<U> CudaBackend<T>::download(MatrixView<const U> A, Matrix<U>& room) {
+  const auto copy = host_room(room, A.rows, A.cols);
+  enqueue_copy<U>(A, copy);
+  return copy;
+}
+
+}  // namespace widehead

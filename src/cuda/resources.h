@@ -1,0 +1,120 @@
+#pragma once
+/// What CUDA hands out, each with an owner that gives it back.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "check.h"
+#include "widehead/memory.h"
+
+namespace widehead::cuda {
+
+/// A device that exists, and the thread's current one from here on.
+class Device {
+ public:
+  /// @throws BackendError where there is no device, std::invalid_argument for a number that is none of theirs
+  explicit Device(int number);
+  int number() const { return number_; }
+  void make_current() const { check(cudaSetDevice(number_), "cudaSetDevice"); }
+
+ private:
+  int number_;
+};
+
+/// Work in order. It does not wait for the default stream, nor that for it.
+class Stream {
+ public:
+  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() { cudaStreamDestroy(stream_); }
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  /// Returns at once where nothing was recorded.
+  void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+/// Matrices on the device. Allocation waits for the device: it is rare.
+class DeviceMemory final : public Memory {
+ public:
+  DeviceMemory(const Device& device, const Stream& stream) : device_(device), stream_(stream) {}
+  void* allocate(std::size_t bytes) override;
+  void release(void* block) noexcept override;
+  bool is_host() const override { return false; }
+
+ private:
+  const Device& device_;
+  const Stream& stream_;
+};
+
+/// Matrices of the host that the device copies from and to without a detour.
+class PinnedMemory final : public Memory {
+ public:
+  void* allocate(std::size_t bytes) override;
+  void release(void* block) noexcept override;
+  bool is_host() const override { return true; }
+};
+
+/// A stream of a device and the memory that goes with it. Whatever lives in that memory may keep it alive.
+struct Context {
+  explicit Context(int number) : device(number), memory(device, stream) {}
+  Device device;
+  Stream stream;
+  DeviceMemory memory;
+  PinnedMemory pinned;
+};
+
+/// Bytes in a Memory that grow to the most ever asked for. What they held is lost then, and nobody may be at work on
+/// it: growing waits for the device.
+class Buffer {
+ public:
+  explicit Buffer(Memory& memory) : memory_(&memory) {}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { drop(); }
+
+  template <class U>
+  U* room(std::size_t count) {
+    reserve(count * sizeof(U));
+    return static_cast<U*>(data_);
+  }
+
+ private:
+  void reserve(std::size_t bytes);
+  void drop() noexcept;
+
+  Memory* memory_;
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// cuBLAS on a stream, with a workspace of its own.
+class Blas {
+ public:
+  Blas(const Stream& stream, Memory& memory, cublasMath_t math);
+  Blas(const Blas&) = delete;
+  Blas& operator=(const Blas&) = delete;
+  ~Blas() { cublasDestroy(handle_); }
+  cublasHandle_t get() const { return handle_; }
+
+ private:
+  Buffer workspace_;
+  cublasHandle_t handle_ = nullptr;
+};
+
+}  // namespace widehead::cuda
