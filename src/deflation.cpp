@@ -18,7 +18,7 @@ constexpr std::uint32_t probe_stream = 0x70;  // "p"
 
 template <class T>
 Deflation<T>::Deflation(Backend<T>& backend, Size dim, const DeflationOptions& options, std::uint64_t seed)
-    : backend_(backend), dim_(dim), options_(options), seed_(seed), pivots_(static_cast<std::size_t>(dim)) {
+    : backend_(backend), dim_(dim), options_(options), seed_(seed), pivots_(dim, 1) {
   if (!(options.below >= 0 && options.below < 1)) {
     throw std::invalid_argument(fmt::format("deflation: below = {}, but it must be 0 … 1", options.below));
   }

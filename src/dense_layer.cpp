@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "widehead/device_state.h"
 #include "widehead/errors.h"
 
 namespace widehead {
@@ -22,33 +23,28 @@ template <class T>
 DenseLayer<T>::DenseLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend)
     : SphericalLayer<T>(options, std::move(backend)),
       is_squared_error_(std::holds_alternative<SquaredError>(options.loss)),
-      W_(options.dim, options.outputs) {
+      W_(options.dim, options.outputs, this->backend().memory()) {
+  for (auto* scratch : {&H_a_, &H_T_, &R_, &grad_T_, &g_}) *scratch = Matrix<T>(this->backend().memory());
   this->fill_initial(W_);
   if (options.initial != Initial::zero) norm_bound_ = frobenius_norm<T>(this->backend(), W_);
 }
 
 template <class T>
-void DenseLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
+void DenseLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), D = this->outputs(), m = H.cols;
   const Size block = std::min(D, backend.rows_per_block(d));
   const auto H_T = H_T_.scratch(m, d);
   backend.transpose(H, H_T);
   const auto O_room = R_.scratch(m, block);
-  std::fill(statistics.q.begin(), statistics.q.end(), 0.0);
-  std::fill(statistics.s.begin(), statistics.s.end(), 0.0);
-  Size group = 0;
+  backend.clear_in_double(statistics.q);
+  backend.clear_in_double(statistics.s);
   for (Size first = 0; first < D; first += block) {
     const auto W = W_.view().columns(first, std::min(block, D - first));
     const auto O = O_room.columns(0, W.cols);
     backend.gemm(Op::none, Op::none, T(1), H_T, W, T(0), O);  // O = W H
     backend.add_row_moments(O, statistics.s, statistics.q);
-    for (; group < targets.count() && targets.row(group) < first + W.cols; ++group) {
-      Size e = targets.first_entry(group);
-      for (const auto& entry : targets.entries(group)) {
-        statistics.o[static_cast<std::size_t>(e++)] = static_cast<double>(O(entry.example, entry.row - first));
-      }
-    }
+    backend.read_at(O, first, targets, statistics.o);
   }
 }
 
@@ -71,15 +67,12 @@ double DenseLayer<T>::pass_over_rows(ConstView<T> H, const Derivatives<T>& by, U
   const auto R_room = R_.scratch(m, block);
 
   double sum = 0;
-  Size group = 0;
   for (Size first = 0; first < D; first += block) {
     const auto W = W_.view().columns(first, std::min(block, D - first));
     const auto R = R_room.columns(0, W.cols);
     backend.gemm(Op::none, Op::none, T(2), H_T, W, T(0), R);  // 2 O diag(a) …
     if (this->uses_sum()) backend.add_to_rows(by.b, R);       // … + 1bᵀ …
-    for (; group < by.Gamma.count() && by.Gamma.row(group) < first + W.cols; ++group) {
-      for (const auto& entry : by.Gamma.entries(group)) R(entry.example, entry.row - first) += entry.value;  // … + Γ
-    }
+    backend.add_at(by.Gamma, by.g, first, R);                 // … + Γ
     sum += backend.dot(R, R);
     if (!grad_H.empty()) {
       backend.gemm(Op::none, Op::transpose, T(1), R, W, first == 0 ? T(0) : T(1), grad_T);  // ∇H = WᵀR
@@ -118,7 +111,11 @@ double DenseLayer<T>::take_squared_error_step(ConstView<T> H, const SparseBatch<
                                               MatrixView<T> grad_H) {
   auto& Gamma = squared_error_.Gamma;
   Gamma.assign(targets);
-  for (Size e = 0; e < Gamma.nonzeros(); ++e) Gamma.set_value(e, -2 * Gamma.entry(e).value);
+  minus_twice_Y_.assign(Gamma.values().begin(), Gamma.values().end());
+  for (T& value : minus_twice_Y_) value *= T(-2);
+  squared_error_.g = g_.scratch(Gamma.nonzeros(), 1);
+  this->backend().template transfer<T>(MatrixView<const T>(minus_twice_Y_.data(), Gamma.nonzeros(), 1),
+                                       squared_error_.g);
   refuse_overflow(H, targets, eta);
   const double loss = pass_over_rows(H, squared_error_, Update::yes, eta, grad_H) / 4;  // L = ‖O − Y‖² = ‖R/2‖²
   norm_bound_ += 2 * static_cast<double>(eta) * std::sqrt(loss) * frobenius_norm<T>(this->backend(), H);
@@ -143,13 +140,16 @@ void DenseLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, Matr
 /// Nothing overflows where ‖W‖ + η Σⱼ ‖rⱼ‖ ‖hⱼ‖ does not, and ‖r‖ ≤ 2|a|√q + √D |b| + ‖g‖.
 template <class T>
 void DenseLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  const Size m = H.cols;
+  const auto q = this->template on_host<double>(this->statistics().q, host_statistics_);
+  const auto derivatives = this->template on_host<T>(
+      MatrixView<const T>(by.a.data, 3 * m + by.g.rows, 1), host_derivatives_);  // a, b, γ, g
   double norm_R = 0;
-  for (Size j = 0; j < H.cols; ++j) {
-    const auto k = static_cast<std::size_t>(j);
-    norm_R += 2 * std::abs(static_cast<double>(by.a[k])) * std::sqrt(this->statistics().q[k]) +
-              std::sqrt(static_cast<double>(this->outputs())) * std::abs(static_cast<double>(by.b[k]));
-    for (const Index e : by.Gamma.of_example(j)) norm_R += std::abs(static_cast<double>(by.Gamma.entry(e).value));
+  for (Size j = 0; j < m; ++j) {
+    norm_R += 2 * std::abs(static_cast<double>(derivatives(j, 0))) * std::sqrt(q(j, 0)) +
+              std::sqrt(static_cast<double>(this->outputs())) * std::abs(static_cast<double>(derivatives(m + j, 0)));
   }
+  for (Size e = 0; e < by.g.rows; ++e) norm_R += std::abs(static_cast<double>(derivatives(3 * m + e, 0)));
   const double growth = static_cast<double>(eta) * norm_R * frobenius_norm<T>(this->backend(), H);
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   if (!(norm_bound_ + growth < limit)) norm_bound_ = frobenius_norm<T>(this->backend(), W_);
@@ -163,7 +163,7 @@ void DenseLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, Matr
 
 template <class T>
 void DenseLayer<T>::visit_own_state(StateVisitor& visitor) {
-  visitor.block("W", W_.view());
+  visit_block(visitor, this->backend(), "W", W_.view());
   visitor.scalar("norm_bound", norm_bound_);
 }
 
@@ -184,9 +184,9 @@ void DenseLayer<T>::write_weights(Size first, MatrixView<T> out) {
 
 template <class T>
 Matrix<T> DenseLayer<T>::gram() {
-  Matrix<T> Q(this->dim(), this->dim());
+  Matrix<T> Q(this->dim(), this->dim(), this->backend().memory());
   this->gram_of_rows(W_, Q);
-  return Q;
+  return this->host_copy(Q);
 }
 
 template <class T>

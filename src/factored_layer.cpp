@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "widehead/device_state.h"
 #include "widehead/errors.h"
 
 namespace widehead {
@@ -21,24 +22,26 @@ FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptio
                                 std::shared_ptr<Backend<T>> backend)
     : SphericalLayer<T>(options, std::move(backend)),
       factored_(factored),
-      V_(options.dim, options.outputs),
-      S_(3 * options.dim, options.dim),
-      common_(options.outputs, options.dim, this->uses_sum()),
-      stabilizer_(factored.stabilizer, options.dim),
-      pivots_(static_cast<std::size_t>(options.dim)) {
+      V_(options.dim, options.outputs, this->backend().memory()),
+      S_(3 * options.dim, options.dim, this->backend().memory()),
+      common_(this->backend(), options.outputs, options.dim, this->uses_sum()),
+      stabilizer_(this->backend(), factored.stabilizer, options.dim),
+      gram_update_(this->backend()),
+      pivots_(options.dim, 1, this->backend().memory()) {
   if (factored.refresh_every < 1) {
     throw std::invalid_argument(
         fmt::format("factored layer: refresh_every = {}, but it must be at least 1", factored.refresh_every));
   }
-  set_identity(U());
-  set_identity(U_inv_T());
+  for (auto* scratch : {&T_, &Z_, &VtG_, &Gamma_hat_, &G_, &UH_, &square_}) {
+    *scratch = Matrix<T>(this->backend().memory());
+  }
+  this->backend().set_identity(U());
+  this->backend().set_identity(U_inv_T());
   this->fill_initial(V_);
   if (options.initial != Initial::zero) {
     this->gram_of_rows(V_, Q());
     if (common_.in_use()) {
-      Matrix<double> w_bar(options.dim, 1);
-      this->sum_rows(V_, w_bar);
-      common_.set_sum_of_rows(w_bar);
+      common_.set_sum_of_rows(this->sum_rows(V_));
     }
     V_bound_ = infinity;
   }
@@ -47,21 +50,18 @@ FactoredLayer<T>::FactoredLayer(const LayerOptions& options, const FactoredOptio
 /// Alg. 2 step 1, [QH; UH; U⁻ᵀH] by one product, and what the loss depends on:
 /// q = diag(HᵀĤ), o_t = V_i·(UH)_j + ωᵀh_j.
 template <class T>
-void FactoredLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
+void FactoredLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
   backend.gemm(Op::none, Op::none, T(1), S, H, T(0), TH.block(0, 0, stack_height(), m));
   backend.column_dots(H, TH.block(0, 0, d, m), statistics.q);
-  const auto common = common_.observe(H, statistics.s);
 
   const auto Z = Z_.scratch(d, targets.count());
-  backend.select(V_, targets.rows(), Z);
-  backend.dots_at(Z, targets, TH.block(d, 0, d, m), statistics.o);
-  for (Size e = 0; e < targets.nonzeros(); ++e) {
-    statistics.o[static_cast<std::size_t>(e)] += common[static_cast<std::size_t>(targets.entry(e).example)];
-  }
+  if (targets.count() > 0) backend.move_columns(V_, targets.rows(), {}, Z);
+  backend.dots_at(Z, targets, TH.block(d, 0, d, m), 0, statistics.o);
+  common_.observe(H, targets, statistics);
 }
 
 /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (Alg. 2 steps 2 … 4), Γ̂ = Uᵀ(VᵀΓ) + ωγᵀ.
@@ -70,17 +70,17 @@ void FactoredLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, M
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
-  backend.scale(T(0), VtG);
-  backend.add_combination(Z, by.Gamma, VtG);
+  backend.clear(VtG);
+  backend.add_combination(Z, by.Gamma, by.g, VtG);
   backend.gemm(Op::transpose, Op::none, T(1), U(), VtG, T(0), Gamma_hat);
-  common_.add_to_Gamma_hat(backend, by, Gamma_hat);
+  common_.add_to_Gamma_hat(by, Gamma_hat);
   const auto H_hat = T_.scratch(3 * d, m).block(0, 0, d, m);
   if (by.a_is_one) {
     backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
   } else {
     backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
   }
-  common_.add_to_gradient(backend, by, grad_H);
+  common_.add_to_gradient(by, grad_H);
 }
 
 /// X ← −U_new⁻ᵀH, given U⁻ᵀH in X where U⁻ᵀ is kept. With A = cI − 2ηH diag(a) Hᵀ and U_new = U A,
@@ -115,8 +115,9 @@ bool FactoredLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double factor = 2 * static_cast<double>(eta) * std::sqrt(backend.dot(TH, TH));
   double sum_Gamma = 0;
-  for (Size e = 0; e < by.Gamma.nonzeros(); ++e) sum_Gamma += std::abs(static_cast<double>(by.Gamma.entry(e).value));
-  const double stack_growth = factor * std::sqrt(backend.dot(H, H)) * std::max(1.0, static_cast<double>(by.largest_a));
+  const auto g = this->template on_host<T>(by.g, host_g_);
+  for (Size e = 0; e < g.rows; ++e) sum_Gamma += std::abs(static_cast<double>(g(e, 0)));
+  const double stack_growth = factor * std::sqrt(backend.dot(H, H)) * std::max(1.0, by.largest_a);
   const double V_growth = factor * sum_Gamma;
   const auto stack_after = [&] { return (stack_bound_ + stack_growth) / static_cast<double>(c); };
   if (!(stack_after() < limit)) stack_bound_ = std::sqrt(backend.dot(S, S));
@@ -147,13 +148,13 @@ void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
         "this step, which was not taken; any other eta will do",
         this->steps() + 1, c, rcond, eta, 2 * static_cast<double>(eta) * backend.dot(gram_update_.H_a(), H)));
   }
-  if (!fits(H, by, S, TH, eta, c) || !common_.prepare(H, by, static_cast<double>(eta), static_cast<double>(c))) {
+  if (!fits(H, by, S, TH, eta, c) || !common_.prepare(H, static_cast<double>(c))) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
 
   // ── the commit half: [Q; U; U⁻ᵀ] ← [c²Q; cU; U⁻ᵀ] − 2η [P; UH diag(a); X diag(a)] Hᵀ ──────────
-  backend.scatter(eta, by.Gamma, X, V_);  // step 9: V_new = V − ηΓ(U_new⁻ᵀH)ᵀ, X having the sign
+  backend.scatter(eta, by.Gamma, by.g, X, V_);  // step 9: V_new = V − ηΓ(U_new⁻ᵀH)ᵀ, X having the sign
   if (!by.a_is_one) backend.scale_columns(by.a, TH.block(d, 0, stack_height() - d, m));
   backend.scale(c * c, Q());
   backend.scale(c, U());
@@ -178,8 +179,8 @@ void FactoredLayer<T>::maintain(std::int64_t steps) {
 /// U⁻ᵀ is part of it even where each step solves: a check of a singular U falls back on the last one.
 template <class T>
 void FactoredLayer<T>::visit_own_state(StateVisitor& visitor) {
-  visitor.block("V", V_.view());
-  visitor.block("S", S_.view());
+  visit_block(visitor, this->backend(), "V", V_.view());
+  visit_block(visitor, this->backend(), "S", S_.view());
   visitor.scalar("stack_bound", stack_bound_);
   visitor.scalar("V_bound", V_bound_);
   visitor.count("inversions", inversions_);
@@ -203,7 +204,7 @@ void FactoredLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> o
 template <class T>
 void FactoredLayer<T>::write_weights(Size first, MatrixView<T> out) {
   this->backend().gemm(Op::transpose, Op::none, T(1), U(), V_.view().columns(first, out.cols), T(0), out);
-  common_.add_to_weights(this->backend(), out);
+  common_.add_to_weights(out);
 }
 
 template <class T>
@@ -225,14 +226,15 @@ Diagnostics FactoredLayer<T>::diagnostics() {
   const Size d = this->dim();
   auto figures = counters();
   std::vector<T> sigma(static_cast<std::size_t>(d));
-  auto copy = Matrix<T>::copy_of(U());
+  Matrix<T> copy(d, d, backend.memory());
+  backend.copy(U(), copy);
   backend.svd(copy, sigma, {});
   figures.push_back({"sigma_min", static_cast<double>(sigma.back())});
   figures.push_back({"sigma_max", static_cast<double>(sigma.front())});
   if (keeps_inverse()) {
-    Matrix<T> product(d, d);
+    Matrix<T> product(d, d, backend.memory()), identity(d, d, backend.memory());
     backend.gemm(Op::transpose, Op::none, T(1), U(), U_inv_T(), T(0), product);
-    const auto identity = Matrix<T>::identity(d);
+    backend.set_identity(identity);
     backend.add(T(1), product, T(-1), identity, product);
     figures.push_back({"inverse_error", std::sqrt(backend.dot(product, product))});  // ‖UᵀU⁻ᵀ − I‖_F
   }

@@ -127,7 +127,7 @@ void HierarchicalLayer<T>::observe(ConstView<T> H, const Then& then) {
   const Size m = H.cols;
   const auto& Y = this->Y();
   const auto H_pairs = H_pairs_.scratch(this->dim(), static_cast<Size>(pairs_.size()));
-  if (!pairs_.empty()) backend.select(H, pair_examples_, H_pairs);
+  if (!pairs_.empty()) backend.move_columns(H, pair_examples_, {}, H_pairs);
   const std::size_t most = std::max(pairs_.size(), static_cast<std::size_t>(m));
   maxima_.resize(most);
   sums_.resize(most);
@@ -192,7 +192,7 @@ void HierarchicalLayer<T>::pass_back_classes(ConstView<T> H, const SparseBatch<T
     const auto k = static_cast<std::size_t>(j);
     factors_[k] = static_cast<T>(static_cast<double>(targets.weight(j)) * this->mass(j) / sums_[k]);
   }
-  backend.scale_columns(factors_, R);
+  backend.scale_columns(MatrixView<const T>(factors_.data(), H.cols, 1), R);
   for (const auto& part : parts_) {
     for (Size p = part.first_pair; p < part.first_pair + part.pairs; ++p) {
       const auto& pair = pairs_[static_cast<std::size_t>(p)];

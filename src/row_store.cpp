@@ -1,6 +1,7 @@
 #include "widehead/row_store.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,19 +11,13 @@
 #include <limits>
 #include <new>
 #include <system_error>
+#include <stdexcept>
 #include <utility>
+
+#include "widehead/device_state.h"
 
 namespace widehead {
 namespace {
-
-/// Rows ahead whose first lines are fetched early: they are scattered over gigabytes.
-constexpr std::size_t prefetch_distance = 6;
-
-template <class T>
-void prefetch(const T* row, Size dim) {
-  constexpr Size line = 64 / sizeof(T);
-  for (Size i = 0; i < std::min(dim, 4 * line); i += line) __builtin_prefetch(row + i);
-}
 
 std::size_t bytes_of(Size rows, Size dim, std::size_t element) {
   const auto n = static_cast<std::size_t>(rows), d = static_cast<std::size_t>(dim);
@@ -87,42 +82,42 @@ void MappedMemory::clear() {
 }
 
 template <class T>
-RowStore<T>::RowStore(Size rows, Size dim, const std::string& path) : rows_(rows), dim_(dim) {
+RowStore<T>::RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path)
+    : backend_(backend), rows_(rows), dim_(dim) {
   const auto bytes = bytes_of(rows, dim, sizeof(T));
-  memory_ = path.empty() ? MappedMemory(bytes) : MappedMemory(path, bytes);
+  if (backend.memory().is_host()) {
+    mapped_ = path.empty() ? MappedMemory(bytes) : MappedMemory(path, bytes);
+  } else if (path.empty()) {
+    on_device_ = Matrix<T>(dim, rows, backend.memory());
+  } else {
+    throw std::invalid_argument(fmt::format("rows file {}: on device {} the rows are in its memory", path,
+                                            backend.device()));
+  }
+}
+
+template <class T>
+MatrixView<T> RowStore<T>::view() {
+  return {mapped_.size() > 0 ? static_cast<T*>(mapped_.data()) : on_device_.data(), dim_, rows_};
 }
 
 template <class T>
 void RowStore<T>::gather(std::span<const Index> rows, MatrixView<T> out) {
-  const auto V = view();
-  for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (k + prefetch_distance < rows.size() && rows[k + prefetch_distance] != zero_row) {
-      prefetch(V.column(rows[k + prefetch_distance]), dim_);
-    }
-    T* z = out.column(static_cast<Size>(k));
-    if (rows[k] == zero_row) {
-      std::fill_n(z, dim_, T(0));
-    } else {
-      std::copy_n(V.column(rows[k]), dim_, z);
-      ++rows_read_;
-    }
-  }
+  if (rows.empty()) return;
+  backend_.move_columns(view(), rows, {}, out);
+  rows_read_ += std::count_if(rows.begin(), rows.end(), [](Index row) { return row != zero_row; });
 }
 
 template <class T>
-void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in) {
-  const auto V = view();
-  for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (k + prefetch_distance < rows.size()) prefetch(V.column(rows[k + prefetch_distance]), dim_);
-    std::copy_n(in.column(static_cast<Size>(k)), dim_, V.column(rows[k]));
-  }
+void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns) {
+  if (rows.empty()) return;
+  backend_.move_columns(in, columns, rows, view());
   rows_written_ += static_cast<std::int64_t>(rows.size());
 }
 
 template <class T>
 void RowStore<T>::visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used) {
-  if (visitor.loading()) memory_.clear();
-  visitor.sparse_block("V", view(), next_used);
+  if (visitor.loading()) mapped_.clear();
+  visit_sparse_block(visitor, backend_, "V", view(), next_used);
   visitor.count("rows_read", rows_read_);
   visitor.count("rows_written", rows_written_);
 }

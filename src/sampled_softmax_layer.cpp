@@ -44,7 +44,7 @@ void SampledSoftmaxLayer<T>::observe_sample(ConstView<T> H) {
   const Size n = static_cast<Size>(sample_.size());
 
   const auto Z_S = Z_S_.scratch(d, n), Z_T = Z_T_.scratch(d, Y.count()), O = E_.scratch(m, n);
-  backend.select(this->W(), sample_, Z_S);
+  backend.move_columns(this->W(), sample_, {}, Z_S);
   const auto H_T = H_T_.scratch(m, d);
   backend.transpose(H, H_T);
   backend.gemm(Op::none, Op::none, T(1), H_T, Z_S, T(0), O);
@@ -57,8 +57,8 @@ void SampledSoftmaxLayer<T>::observe_sample(ConstView<T> H) {
   for_each_hit([&](Size i, const auto& entry) { O(entry.example, i) = -std::numeric_limits<T>::infinity(); });
 
   o_.resize(static_cast<std::size_t>(Y.nonzeros()));
-  if (Y.count() > 0) backend.select(this->W(), Y.rows(), Z_T);
-  backend.dots_at(Z_T, Y, H, o_);
+  if (Y.count() > 0) backend.move_columns(this->W(), Y.rows(), {}, Z_T);
+  backend.dots_at(Z_T, Y, H, 0, MatrixView<double>(o_.data(), Y.nonzeros(), 1));
   for (std::size_t e = 0; e < o_.size(); ++e) {
     o_[e] -= std::log(sampler_.expected_count(Y.entry(static_cast<Size>(e)).row));
   }
@@ -100,24 +100,23 @@ void SampledSoftmaxLayer<T>::update(ConstView<T> H, const SparseBatch<T>& target
                                  std::exp(static_cast<double>(maxima_[k]) - log_Z_[k]));
   }
   scale_rows<T>(factors_, backend.threads(), R);
-  Gamma_ = this->Y();
-  for (Size e = 0; e < Gamma_.nonzeros(); ++e) {
-    const auto& entry = Gamma_.entry(e);
+  const auto& Y = this->Y();
+  const auto Gamma = Gamma_.scratch(Y.nonzeros(), 1);
+  for (Size e = 0; e < Y.nonzeros(); ++e) {
+    const auto& entry = Y.entry(e);
     const double p = std::exp(log_p_[static_cast<std::size_t>(e)]);
-    Gamma_.set_value(e, static_cast<T>(static_cast<double>(targets.weight(entry.example)) *
-                                       (p * this->mass(entry.example) - static_cast<double>(entry.value))));
+    Gamma(e, 0) = static_cast<T>(static_cast<double>(targets.weight(entry.example)) *
+                                 (p * this->mass(entry.example) - static_cast<double>(entry.value)));
   }
   if (!grad_H.empty()) {
     const auto grad_T = grad_T_.scratch(m, d);
     backend.gemm(Op::none, Op::transpose, T(1), R, Z_S, T(0), grad_T);
     backend.transpose(grad_T, grad_H);
-    backend.add_combination(MatrixView<const T>(Z_T_.data(), d, Gamma_.count()), Gamma_, grad_H);
+    backend.add_combination(MatrixView<const T>(Z_T_.data(), d, Y.count()), Y, Gamma, grad_H);
   }
   backend.gemm(Op::none, Op::none, -eta, H, R, T(1), Z_S);
-  const auto W = this->W();
-#pragma omp parallel for num_threads(backend.threads()) schedule(static) if (Z_S.size() > min_parallel_elements)
-  for (Size i = 0; i < n; ++i) std::copy_n(Z_S.column(i), d, W.column(sample_[static_cast<std::size_t>(i)]));
-  backend.scatter(-eta, Gamma_, H, W);
+  backend.move_columns(Z_S, {}, sample_, this->W());
+  backend.scatter(-eta, Y, Gamma, H, this->W());
 }
 
 template <class T>

@@ -35,8 +35,15 @@ bool invert_afresh(Backend<T>& backend, ConstView<T> U, Matrix<T>& scratch, Matr
 }
 
 template <class T>
-Stabilizer<T>::Stabilizer(const StabilizerOptions& options, Size dim)
-    : options_(options), vectors_(dim, 3), sigma_(static_cast<std::size_t>(dim)) {
+Stabilizer<T>::Stabilizer(Backend<T>& backend, const StabilizerOptions& options, Size dim)
+    : options_(options),
+      scratch_(backend.memory()),
+      left_(backend.memory()),
+      vectors_(dim, 3, backend.memory()),
+      fixed_u_(backend.memory()),
+      fixed_beta_room_(backend.memory()),
+      sigma_(static_cast<std::size_t>(dim)),
+      start_vector_(dim, 1) {
   if (!(options.sigma_low > 0 && options.sigma_low < 1 && options.sigma_high > 1)) {
     throw std::invalid_argument(
         fmt::format("stabilizer: the safe range is [{}, {}], but it must have 0 < low < 1 < high", options.sigma_low,
@@ -106,7 +113,10 @@ void Stabilizer<T>::check_by_power_iteration(Backend<T>& backend, Factors<T> fac
   for (const auto& A : {factors.U_inv_T, factors.U}) {
     for (Size fixes = 0; fixes <= 2 * d; ++fixes) {  // a bound against rounding that never settles
       const Random random(static_cast<std::uint64_t>(account_.checks), start_vector_stream);
-      for (Size i = 0; i < d; ++i) u(i, 0) = static_cast<T>(random.normal(static_cast<std::uint64_t>(i), 0).first);
+      for (Size i = 0; i < d; ++i) {
+        start_vector_(i, 0) = static_cast<T>(random.normal(static_cast<std::uint64_t>(i), 0).first);
+      }
+      backend.template transfer<T>(start_vector_.view(), u);
       normalize(backend, u);
       for (int iteration = 0; iteration < options_.iterations; ++iteration) {
         backend.gemm(Op::transpose, Op::none, T(1), A, u, T(0), product);  // Aᵀu
@@ -138,8 +148,8 @@ void Stabilizer<T>::fix_singular_value(Backend<T>& backend, Factors<T> factors, 
 
   const Size pending = static_cast<Size>(fixed_beta_.size());
   if (pending == fixed_u_.cols()) {
-    Matrix<T> larger(u.rows, std::max<Size>(8, 2 * pending));
-    backend.copy(fixed_u_, larger.view().columns(0, pending));
+    Matrix<T> larger(u.rows, std::max<Size>(8, 2 * pending), backend.memory());
+    if (pending > 0) backend.copy(fixed_u_, larger.view().columns(0, pending));
     fixed_u_ = std::move(larger);
   }
   backend.copy(u, fixed_u_.view().columns(pending, 1));
@@ -151,22 +161,23 @@ void Stabilizer<T>::fix_singular_value(Backend<T>& backend, Factors<T> factors, 
 /// V ← V ∏ (I + βₖ uₖ uₖᵀ): one pass over V for all fixes of a check instead of one for each.
 template <class T>
 void Stabilizer<T>::apply_to_V(Backend<T>& backend, MatrixView<T> V) {
-  backend.apply_rank_ones(fixed_u_.view().columns(0, static_cast<Size>(fixed_beta_.size())), fixed_beta_, V);
+  backend.apply_rank_ones(fixed_u_.view().columns(0, static_cast<Size>(fixed_beta_.size())),
+                          backend.template reach<T>(std::span<const T>(fixed_beta_), fixed_beta_room_), V);
   fixed_beta_.clear();
 }
 
 template <class T>
 void Stabilizer<T>::restore_pristine(Backend<T>& backend, Factors<T> factors) {
   const Size d = factors.U.rows, D = factors.V.cols, block = std::min(D, backend.rows_per_block(d));
-  Matrix<T> W(d, block);
+  Matrix<T> W(d, block, backend.memory());
   for (Size first = 0; first < D; first += block) {
     const auto V = factors.V.columns(first, std::min(block, D - first));
     const auto W_block = W.view().columns(0, V.cols);
     backend.gemm(Op::transpose, Op::none, T(1), factors.U, V, T(0), W_block);  // (V U)ᵀ = UᵀVᵀ
     backend.copy(W_block, V);
   }
-  set_identity(factors.U);
-  set_identity(factors.U_inv_T);
+  backend.set_identity(factors.U);
+  backend.set_identity(factors.U_inv_T);
   ++account_.restores;
 }
 

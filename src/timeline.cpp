@@ -19,7 +19,11 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
       store_(store),
       zero_(zero),
       options_(options),
-      stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)) {
+      stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)),
+      Z_stale_(backend.memory()),
+      Z_next_(backend.memory()),
+      projections_(backend.memory()),
+      product_(backend.memory()) {
   if (options.panel_rank < 0) {
     throw std::invalid_argument(
         fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));
@@ -41,24 +45,26 @@ void Timeline<T>::gather(std::span<const Index> rows, MatrixView<T> Z) {
     if (is_zero(rows[k])) {
       present_rows_[k] = RowStore<T>::zero_row;
     } else if (epoch_of(rows[k]) != now_) {
-      stale_.push_back({epoch_of(rows[k]), rows[k], static_cast<Size>(k)});
+      stale_.push_back({epoch_of(rows[k]), rows[k], static_cast<Index>(k)});
+      present_rows_[k] = RowStore<T>::zero_row;  // to be put there when it has caught up
     }
   }
   store_.gather(present_rows_, Z);
   if (stale_.empty()) return;
   std::sort(stale_.begin(), stale_.end(),
             [](const Stale& a, const Stale& b) { return a.epoch != b.epoch ? a.epoch < b.epoch : a.row < b.row; });
-  const auto Z_stale = Z_stale_.scratch(Z.rows, static_cast<Size>(stale_.size()));
   stale_epochs_.clear();
+  stale_rows_.clear();
+  stale_columns_.clear();
   for (const auto& stale : stale_) {
-    const auto column = static_cast<Size>(stale_epochs_.size());
-    std::copy_n(Z.column(stale.column), Z.rows, Z_stale.column(column));
     stale_epochs_.push_back(stale.epoch);
+    stale_rows_.push_back(stale.row);
+    stale_columns_.push_back(stale.column);
   }
+  const auto Z_stale = Z_stale_.scratch(Z.rows, static_cast<Size>(stale_.size()));
+  store_.gather(stale_rows_, Z_stale);
   bring_to_now(stale_epochs_, Z_stale);
-  for (std::size_t k = 0; k < stale_.size(); ++k) {
-    std::copy_n(Z_stale.column(static_cast<Size>(k)), Z.rows, Z.column(stale_[k].column));
-  }
+  backend_.move_columns(Z_stale, {}, stale_columns_, Z);
 }
 
 /// The row is expressed at `epoch` of the open panel from now on.
@@ -75,12 +81,16 @@ void Timeline<T>::stamp(Index row, Epoch epoch) {
 
 template <class T>
 void Timeline<T>::catch_up(std::span<const Index> rows, ConstView<T> Z) {
+  stale_rows_.clear();
+  stale_columns_.clear();
   for (std::size_t k = 0; k < rows.size(); ++k) {
     if (stamps()[rows[k]] == now_ + 1 || is_zero(rows[k])) continue;
     ++account_.rows_caught_up;
-    store_.scatter(rows.subspan(k, 1), Z.columns(static_cast<Size>(k), 1));
+    stale_rows_.push_back(rows[k]);
+    stale_columns_.push_back(static_cast<Index>(k));
     stamp(rows[k], now_);
   }
+  store_.scatter(stale_rows_, Z, stale_columns_);
 }
 
 template <class T>
@@ -134,10 +144,12 @@ void Timeline<T>::apply(const Panel& panel, std::span<const Epoch> epochs, Matri
   if (panel.rank == 0) return;
   const auto projections = projections_.scratch(panel.rank, Z.cols);
   backend_.gemm(Op::transpose, Op::none, T(1), panel.A.view().columns(0, panel.rank), Z, T(0), projections);
+  tops_.clear();
   for (Size k = 0; k < Z.cols; ++k) {
     const Epoch epoch = std::max(epochs[static_cast<std::size_t>(k)], panel.start);
-    std::fill_n(projections.column(k), panel.columns[epoch - panel.start], T(0));
+    tops_.push_back(static_cast<Index>(panel.columns[epoch - panel.start]));
   }
+  backend_.clear_tops(tops_, projections);
   backend_.gemm(Op::none, Op::none, T(1), panel.B.view().columns(0, panel.rank), projections, T(1), Z);
   account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, panel.rank}.flops();
 }
@@ -205,7 +217,7 @@ void Timeline<T>::advance_dense(ConstView<T> F) {
   Block block = take_block();
   backend_.copy(F, block.F_last);
   if (const Size rank = panel_.rank; rank > 0) {  // F (I + B Aᵀ)
-    set_identity<T>(block.F);
+    backend_.set_identity(block.F);
     backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank),
                   T(1), block.F);
     account_.products += GemmShape{Op::none, Op::transpose, store_.dim(), store_.dim(), rank}.flops();
@@ -265,7 +277,11 @@ template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
   if (spare_blocks_.empty()) {
     const Size d = store_.dim(), rank = options_.panel_rank;
-    return {0, Matrix<T>(d, d), Matrix<T>(d, d), {0, 0, Matrix<T>(d, rank), Matrix<T>(d, rank), {0}, {}, {}}};
+    auto& memory = backend_.memory();
+    return {0,
+            Matrix<T>(d, d, memory),
+            Matrix<T>(d, d, memory),
+            {0, 0, Matrix<T>(d, rank, memory), Matrix<T>(d, rank, memory), {0}, {}, {}}};
   }
   Block block = std::move(spare_blocks_.back());
   spare_blocks_.pop_back();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "widehead/device_state.h"
 #include "widehead/timeline.h"
 
 namespace widehead {
@@ -24,8 +25,8 @@ void Timeline<T>::visit_panel(StateVisitor& visitor, Panel& panel) {
   if (panel.rank < 0 || panel.rank > options_.panel_rank) {
     visitor.refuse("rank", fmt::format("is {}, but a panel has room for {}", panel.rank, options_.panel_rank));
   }
-  visitor.block("A", panel.A.view().columns(0, panel.rank));
-  visitor.block("B", panel.B.view().columns(0, panel.rank));
+  visit_block(visitor, backend_, "A", panel.A.view().columns(0, panel.rank));
+  visit_block(visitor, backend_, "B", panel.B.view().columns(0, panel.rank));
   visitor.list("columns", panel.columns);
   visitor.list("start_rows", panel.start_rows);
   visitor.list("inner_rows", panel.inner_rows);
@@ -61,8 +62,8 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
     Block& block = blocks_[static_cast<std::size_t>(k)];
     const auto scope = visitor.scope(fmt::format("block{}", k));
     visitor.scalar("level", block.level);
-    visitor.block("F", block.F.view());
-    if (block.level == 0) visitor.block("F_last", block.F_last.view());
+    visit_block(visitor, backend_, "F", block.F.view());
+    if (block.level == 0) visit_block(visitor, backend_, "F_last", block.F_last.view());
     visit_panel(visitor, block.panel);
   }
   visit_panel(visitor, panel_);

@@ -21,16 +21,6 @@ std::int32_t Window<T>::find(Index row) const {
 }
 
 template <class T>
-double Window<T>::dot(Index row, const T* x) const {
-  const auto slot = find(row);
-  double sum = 0;
-  for (auto e = slot == none ? none : heads_[static_cast<std::size_t>(slot)]; e != none; e = entry(e).next) {
-    sum += static_cast<double>(entry(e).value) * static_cast<double>(x[entry(e).column]);
-  }
-  return sum;
-}
-
-template <class T>
 void Window<T>::grow_table() {
   table_.assign(2 * table_.size(), none);
   for (std::size_t slot = 0; slot < rows_.size(); ++slot) {
@@ -39,14 +29,26 @@ void Window<T>::grow_table() {
 }
 
 template <class T>
-void Window<T>::add_entry(std::int32_t slot, Size column, T value) {
+void Window<T>::add_entry(std::int32_t slot, Index column) {
   std::int32_t& head = heads_[static_cast<std::size_t>(slot)];
-  entries_.push_back({column, value, head});
+  entries_.push_back({column, head});
   head = static_cast<std::int32_t>(entries_.size()) - 1;
 }
 
+/// Room for so many values, with those there are.
 template <class T>
-void Window<T>::append(const RowGroups<T>& groups, Size examples) {
+void Window<T>::reserve_values(Size count) {
+  if (count <= values_.rows()) return;
+  Matrix<T> larger(std::max(count, 2 * values_.rows()), 1, backend_.memory());
+  if (!entries_.empty()) backend_.copy(values(), larger.view().block(0, 0, static_cast<Size>(entries_.size()), 1));
+  values_ = std::move(larger);
+}
+
+template <class T>
+void Window<T>::append(const RowGroups<T>& groups, ConstView<T> values, Size examples) {
+  const Size before = static_cast<Size>(entries_.size());
+  reserve_values(before + groups.nonzeros());
+  if (groups.nonzeros() > 0) backend_.copy(values, values_.view().block(before, 0, groups.nonzeros(), 1));
   for (Size group = 0; group < groups.count(); ++group) {
     const Index row = groups.row(group);
     if (2 * (rows_.size() + 1) > table_.size()) grow_table();
@@ -56,7 +58,7 @@ void Window<T>::append(const RowGroups<T>& groups, Size examples) {
       rows_.push_back(row);
       heads_.push_back(none);
     }
-    for (const auto& entry : groups.entries(group)) add_entry(slot, columns_ + entry.example, entry.value);
+    for (const auto& entry : groups.entries(group)) add_entry(slot, static_cast<Index>(columns_) + entry.example);
   }
   columns_ += examples;
 }
@@ -76,6 +78,7 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
   std::vector<std::int32_t> slots(entries_.size());
   std::vector<std::int64_t> columns(entries_.size());
   std::vector<T> values(entries_.size());
+  backend_.template transfer<T>(this->values(), MatrixView<T>(values.data(), static_cast<Size>(values.size()), 1));
   for (std::size_t slot = 0; slot < heads_.size(); ++slot) {
     for (auto e = heads_[slot]; e != none; e = entry(e).next) {
       slots[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(slot);
@@ -83,7 +86,6 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
   }
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     columns[e] = entries_[e].column;
-    values[e] = entries_[e].value;
   }
   Size examples = columns_;
   visitor.scalar("examples", examples);
@@ -117,9 +119,12 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
     if (columns[e] < 0 || columns[e] >= examples) {
       visitor.refuse("entry_columns", fmt::format("has {} at {}, but there are {} examples", columns[e], e, examples));
     }
-    add_entry(slots[e], columns[e], values[e]);
+    add_entry(slots[e], static_cast<Index>(columns[e]));
   }
   columns_ = examples;
+  reserve_values(static_cast<Size>(values.size()));
+  const MatrixView<const T> loaded(values.data(), static_cast<Size>(values.size()), 1);
+  backend_.template transfer<T>(loaded, values_.view().block(0, 0, loaded.rows, 1));
 }
 
 template class Window<float>;

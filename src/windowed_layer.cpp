@@ -9,6 +9,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "widehead/device_state.h"
 #include "widehead/errors.h"
 
 namespace widehead {
@@ -31,10 +32,12 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
                                 std::shared_ptr<Backend<T>> backend)
     : SphericalLayer<T>(options, std::move(backend)),
       windowed_(windowed),
-      store_(options.outputs, options.dim, windowed.rows_file),
+      store_(this->backend(), options.outputs, options.dim, windowed.rows_file),
       timeline_(this->backend(), store_, options.initial == Initial::zero, windowed.timeline),
-      common_(options.outputs, options.dim, this->uses_sum()),
-      deflation_(this->backend(), options.dim, windowed.deflation, options.seed) {
+      window_(this->backend()),
+      common_(this->backend(), options.outputs, options.dim, this->uses_sum()),
+      deflation_(this->backend(), options.dim, windowed.deflation, options.seed),
+      gram_update_(this->backend()) {
   if (windowed.window < 0) {
     throw std::invalid_argument(
         fmt::format("windowed layer: window = {}, but it must not be negative", windowed.window));
@@ -45,17 +48,17 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   }
   const Size d = options.dim;
   if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
-  S_T_ = Matrix<T>(d, 2 * d + windowed_.window);
-  high_ = Matrix<T>(d, 2 * d);
-  low_ = Matrix<T>(d, 2 * d);
-  set_identity(U_T());
+  auto& memory = this->backend().memory();
+  S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
+  high_ = Matrix<T>(d, 2 * d, memory);
+  low_ = Matrix<T>(d, 2 * d, memory);
+  for (auto* scratch : {&T_, &Z_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
+  this->backend().set_identity(U_T());
   if (options.initial != Initial::zero) {
     this->fill_initial(store_.view());
     this->gram_of_rows(store_.view(), Q());
     if (common_.in_use()) {
-      Matrix<double> w_bar(d, 1);
-      this->sum_rows(store_.view(), w_bar);
-      common_.set_sum_of_rows(w_bar);
+      common_.set_sum_of_rows(this->sum_rows(store_.view()));
     }
   }
   this->backend().copy(S_T_.view().columns(0, 2 * d), high_);
@@ -63,51 +66,46 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
 
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
 
-/// sums ← columns · (Γ_w)_i for each output i of `rows` (d x rows.size(); columns: d x n), which is
-/// (Γ_w E)_i when the columns are E's rows. Returns false, with no sums, when the window has none of them.
+/// sums ← (Γ_w E)_i for each output i of `rows` (d x rows.size()). Returns false, with no sums, when the window has
+/// none of them.
 template <class T>
-bool WindowedLayer<T>::sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums) {
+bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& sums) {
   sum_offsets_.assign(1, 0);
   sum_columns_.clear();
-  sum_values_.clear();
+  sum_entries_.clear();
   for (const Index row : rows) {
     if (const auto slot = window_.find(row); slot != Window<T>::none) {
       for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
            e = window_.entry(e).next) {
-        sum_columns_.push_back(static_cast<Index>(window_.entry(e).column));
-        sum_values_.push_back(window_.entry(e).value);
+        sum_columns_.push_back(window_.entry(e).column);
+        sum_entries_.push_back(e);
       }
     }
     sum_offsets_.push_back(static_cast<std::int64_t>(sum_columns_.size()));
   }
   if (sum_columns_.empty()) return false;
   sums = sums_.scratch(this->dim(), static_cast<Size>(rows.size()));
-  this->backend().gather(columns, SparseBatch<T>(window_.columns(), sum_offsets_, sum_columns_, sum_values_), sums);
+  this->backend().gather(E_T(), Selection{sum_offsets_, sum_columns_, sum_entries_}, window_.values(), sums);
   return true;
 }
 
 /// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ),
-/// o_t = V_i·(UH)_j + (Γ_w)_i·(EH)_j + ωᵀh_j.
+/// o_t = V_i·(UH)_j + (Γ_w E)_i·h_j + ωᵀh_j.
 template <class T>
-void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) {
+void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   const auto SH = T_.scratch(height, m);
   backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(0, height), H, T(0), SH);
   backend.column_dots(H, SH.block(0, 0, d, m), statistics.q);
-  const auto common = common_.observe(H, statistics.s);
 
   const auto Z = Z_.scratch(d, targets.count());
   timeline_.gather(targets.rows(), Z);
-  backend.dots_at(Z, targets, SH.block(d, 0, d, m), statistics.o);
-  const auto EH = SH.block(2 * d, 0, n, m);
-  Size e = 0;
-  for (Size group = 0; group < targets.count(); ++group) {
-    for (const auto& target : targets.entries(group)) {
-      statistics.o[static_cast<std::size_t>(e++)] +=
-          common[static_cast<std::size_t>(target.example)] + window_.dot(targets.row(group), EH.column(target.example));
-    }
-  }
+  backend.dots_at(Z, targets, SH.block(d, 0, d, m), 0, statistics.o);
+  MatrixView<T> sums;
+  touches_window_ = sum_window(targets.rows(), sums);
+  if (touches_window_) backend.dots_at(sums, targets, H, 1, statistics.o);
+  common_.observe(H, targets, statistics);
 }
 
 /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂,  Γ̂ = WᵀΓ = Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
@@ -116,20 +114,18 @@ void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, M
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
-  backend.scale(T(0), VtG);
-  backend.add_combination(Z, by.Gamma, VtG);
+  backend.clear(VtG);
+  backend.add_combination(Z, by.Gamma, by.g, VtG);
   backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, T(0), Gamma_hat);
-  if (MatrixView<T> sums; sum_window(E_T(), by.Gamma.rows(), sums)) {
-    backend.add_combination(sums, by.Gamma, Gamma_hat);
-  }
-  common_.add_to_Gamma_hat(backend, by, Gamma_hat);
+  if (touches_window_) backend.add_combination(sums_.scratch(d, by.Gamma.count()), by.Gamma, by.g, Gamma_hat);
+  common_.add_to_Gamma_hat(by, Gamma_hat);
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
   if (by.a_is_one) {
     backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
   } else {
     backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
   }
-  common_.add_to_gradient(backend, by, grad_H);
+  common_.add_to_gradient(by, grad_H);
 }
 
 /// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and the appended
@@ -140,7 +136,7 @@ template <class T>
 bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
-  const double a = std::max(1.0, static_cast<double>(by.largest_a)), twice_eta = 2 * static_cast<double>(eta);
+  const double a = std::max(1.0, by.largest_a), twice_eta = 2 * static_cast<double>(eta);
   const auto P = SH.block(0, 0, this->dim(), SH.cols);
   const auto rough_norm = [&](ConstView<T> A) {  // some 1% above the truth, for what it leaves out
     return 1.01 * std::sqrt(static_cast<double>(backend.rough_squared_norm(A)));
@@ -167,7 +163,7 @@ void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
   const auto SH = T_.scratch(2 * d + window_.columns(), m);
   gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, static_cast<T>(c),
                             SH.block(0, 0, d, m));
-  if (!fits(H, by, SH, eta) || !common_.prepare(H, by, static_cast<double>(eta), c)) {
+  if (!fits(H, by, SH, eta) || !common_.prepare(H, c)) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
@@ -186,7 +182,7 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
-    Matrix<T> larger(d, height + m);
+    Matrix<T> larger(d, height + m, backend.memory());
     backend.copy(S_T_.view().columns(0, height), larger.view().columns(0, height));
     S_T_ = std::move(larger);
   }
@@ -206,7 +202,7 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   backend.symmetrize(low_.view().columns(0, d));
   backend.add(T(1), high_, T(1), low_, S_T_.view().columns(0, 2 * d));
   backend.add(-eta, H, T(0), H, S_T_.view().columns(height, m));
-  window_.append(by.Gamma, m);
+  window_.append(by.Gamma, by.g, m);
 }
 
 // ── closing a window (docs/algorithm.md, section 4) ─────────────────────────────────────────────
@@ -216,8 +212,8 @@ void WindowedLayer<T>::close_window() {
   const auto start = std::chrono::steady_clock::now();
   const Size d = this->dim();
   this->backend().carry(S_T_.view().columns(0, 2 * d), high_, low_);
-  const double sigma_min = deflation_.examine(U_T());
-  if (sigma_min * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count())) {
+  if (this->backend().factorizes_fast() && deflation_.examine(U_T()) * windowed_.absorb_limit >= 1 &&
+      deflation_.sees_all() && timeline_.has_room(deflation_.count())) {
     absorb();
   } else {
     flip();
@@ -243,7 +239,7 @@ void WindowedLayer<T>::absorb() {
     const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
     timeline_.gather(rows, Z);
     deflation_.apply(Z);
-    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) {
+    if (MatrixView<T> sums; sum_window(rows, sums)) {
       if (by_output) deflation_.multiply_by_inverse(sums);
       backend.add(T(1), Z, T(1), sums, Z);
     }
@@ -268,13 +264,13 @@ void WindowedLayer<T>::flip() {
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
     account_.flip_flops += GemmShape{Op::none, Op::none, d, Z.cols, d}.flops();
-    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);
+    if (MatrixView<T> sums; sum_window(rows, sums)) backend.add(T(1), W, T(1), sums, W);
     timeline_.store_ahead(rows, W);
   });
   timeline_.advance_dense(U_T());
-  set_identity(U_T());
+  backend.set_identity(U_T());
   backend.copy(U_T(), high_.view().columns(d, d));
-  backend.scale(T(0), low_.view().columns(d, d));
+  backend.clear(low_.view().columns(d, d));
   ++account_.flips;
 }
 
@@ -287,9 +283,9 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.part("window", window_, this->outputs(), S_T_.cols() - 2 * this->dim());
   visitor.part("deflation", deflation_);
   common_.visit_state(visitor);
-  visitor.block("S", S_T_.view().columns(0, 2 * this->dim() + window_.columns()));
-  visitor.block("high", high_.view());
-  visitor.block("low", low_.view());
+  visit_block(visitor, this->backend(), "S", S_T_.view().columns(0, 2 * this->dim() + window_.columns()));
+  visit_block(visitor, this->backend(), "high", high_.view());
+  visit_block(visitor, this->backend(), "low", low_.view());
   visitor.scalar("stack_bound", stack_bound_);
   visitor.count("absorbs", account_.absorbs);
   visitor.count("flips", account_.flips);
@@ -301,25 +297,20 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
 
 template <class T>
 void WindowedLayer<T>::begin_scores(ConstView<T> H) {
-  const Size d = this->dim(), height = d + window_.columns();
   common_.begin_scores(H);
-  stack_H_scored_ = stack_H_.scratch(height, H.cols);
-  this->backend().gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(d, height), H, T(0),
-                       stack_H_scored_);  // [UH; EH]
+  H_scored_ = H;
+  UH_scored_ = UH_.scratch(this->dim(), H.cols);
+  this->backend().gemm(Op::transpose, Op::none, T(1), U_T(), H, T(0), UH_scored_);
 }
 
 template <class T>
 void WindowedLayer<T>::write_scores(std::span<const Index> rows, MatrixView<T> out) {
-  const Size d = this->dim(), m = stack_H_scored_.cols;
-  const auto UH = stack_H_scored_.block(0, 0, d, m), EH = stack_H_scored_.block(d, 0, window_.columns(), m);
-  const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
+  auto& backend = this->backend();
+  const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
   timeline_.gather(rows, Z);
-  this->backend().gemm(Op::transpose, Op::none, T(1), Z, UH, T(0), out);
-  for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (window_.find(rows[k]) == Window<T>::none) continue;
-    for (Size j = 0; j < m; ++j) {
-      out(static_cast<Size>(k), j) += static_cast<T>(window_.dot(rows[k], EH.column(j)));
-    }
+  backend.gemm(Op::transpose, Op::none, T(1), Z, UH_scored_, T(0), out);  // V_i·(UH)_j …
+  if (MatrixView<T> sums; sum_window(rows, sums)) {
+    backend.gemm(Op::transpose, Op::none, T(1), sums, H_scored_, T(1), out);  // … + (Γ_w E)_i·h_j
   }
   common_.add_to_scores(out);
 }
@@ -336,10 +327,10 @@ void WindowedLayer<T>::write_weights(Size first, MatrixView<T> out) {
     const auto Z = Z_.scratch(d, W.cols);
     timeline_.gather(rows, Z);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);                                   // V U …
-    if (MatrixView<T> sums; sum_window(E_T(), rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Γ_w E
+    if (MatrixView<T> sums; sum_window(rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Γ_w E
     done += W.cols;
   });
-  common_.add_to_weights(backend, out);
+  common_.add_to_weights(out);
 }
 
 template <class T>
@@ -373,7 +364,8 @@ template <class T>
 Diagnostics WindowedLayer<T>::diagnostics() {
   auto figures = counters();
   std::vector<T> sigma(static_cast<std::size_t>(this->dim()));
-  auto copy = Matrix<T>::copy_of(U_T());
+  Matrix<T> copy(this->dim(), this->dim(), this->backend().memory());
+  this->backend().copy(U_T(), copy);
   this->backend().svd(copy, sigma, {});
   figures.push_back({"sigma_min", static_cast<double>(sigma.back())});
   figures.push_back({"sigma_max", static_cast<double>(sigma.front())});

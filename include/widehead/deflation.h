@@ -61,7 +61,7 @@ class Deflation {
   double flops_ = 0;
 
   Matrix<T> LU_;  // d x d, of Uᵀ
-  std::vector<int> pivots_;
+  Matrix<int> pivots_;  // d
   Matrix<T> probes_, images_;      // d x probes
   Matrix<T> ritz_, ritz_vectors_;  // probes x probes
   std::vector<T> squared_sigma_;   // of U on the probes, decreasing

@@ -6,6 +6,8 @@
 /// that stay in cache through all three products, never more than a block of outputs in memory.
 /// Other losses need ‖o‖² and Σo before R = 2 O diag(a) + 1bᵀ + Γ is known: a pass for them comes first.
 
+#include <vector>
+
 #include "widehead/spherical_layer.h"
 
 namespace widehead {
@@ -21,7 +23,7 @@ class DenseLayer final : public SphericalLayer<T> {
 
  protected:
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
-  void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) override;
+  void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
@@ -46,6 +48,10 @@ class DenseLayer final : public SphericalLayer<T> {
   Matrix<T> H_T_;     // m x d
   Matrix<T> R_;       // m x block: R of the block at work, one output per column
   Matrix<T> grad_T_;  // m x d
+  std::vector<T> minus_twice_Y_;     // by entry
+  Matrix<T> g_;                      // the same in the backend's memory
+  Matrix<T> host_derivatives_;       // copies of a, b and g on the host
+  Matrix<double> host_statistics_;   // of q
 };
 
 }  // namespace widehead

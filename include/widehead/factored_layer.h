@@ -35,14 +35,14 @@ class FactoredLayer final : public SphericalLayer<T> {
   FactoredLayer(const LayerOptions& options, const FactoredOptions& factored, std::shared_ptr<Backend<T>> backend);
 
   std::string head() const override { return "factored"; }
-  Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Matrix<T> gram() override { return this->host_copy(Q()); }
   Matrix<T> sum_of_rows() override;
   Diagnostics counters() const override;
   Diagnostics diagnostics() override;
   std::vector<GemmShape> step_products(Size m) const override;
 
  protected:
-  void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) override;
+  void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
@@ -81,7 +81,8 @@ class FactoredLayer final : public SphericalLayer<T> {
   Matrix<T> UH_;         // d x m, for scores
   MatrixView<T> UH_scored_;
   Matrix<T> square_;  // d x d
-  std::vector<int> pivots_;
+  Matrix<int> pivots_;  // d
+  Matrix<T> host_g_;    // a copy of Γ's values on the host
 };
 
 }  // namespace widehead

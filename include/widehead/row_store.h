@@ -1,12 +1,14 @@
 #pragma once
 /// Where the rows of V live: gather and scatter, nothing else. In memory, or in a file mapped into
 /// memory that may be larger than RAM. Either way rows are zero at first and cost nothing, neither
-/// time nor memory, until they are written: creating a store is O(1) in D.
+/// time nor memory, until they are written: creating a store is O(1) in D. (A device has no such pages: there all rows
+/// are allocated, and cleared at the speed of its memory.)
 
 #include <cstdint>
 #include <span>
 #include <string>
 
+#include "widehead/backend.h"
 #include "widehead/matrix.h"
 #include "widehead/state.h"
 
@@ -42,20 +44,22 @@ template <class T>
 class RowStore {
  public:
   /// @param path  file for the rows, created sparse; empty for memory
-  RowStore(Size rows, Size dim, const std::string& path = {});
+  RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path = {});
 
   Size rows() const { return rows_; }
   Size dim() const { return dim_; }
 
   /// Stands for a row that is known to be zero and need not be read.
-  static constexpr Index zero_row = -1;
+  static constexpr Index zero_row = Backend<T>::no_column;
 
   /// Column k of out ← row rows[k].
   void gather(std::span<const Index> rows, MatrixView<T> out);
   /// Row rows[k] ← column k of in. Rows are distinct.
-  void scatter(std::span<const Index> rows, ConstView<T> in);
+  void scatter(std::span<const Index> rows, ConstView<T> in) { scatter(rows, in, {}); }
+  /// Row rows[k] ← column columns[k] of in.
+  void scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns);
   /// All rows as d x D, to be filled when a layer is made.
-  MatrixView<T> view() { return {static_cast<T*>(memory_.data()), dim_, rows_}; }
+  MatrixView<T> view();
 
   /// @param next_used  the next row that was ever written
   void visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used);
@@ -64,9 +68,11 @@ class RowStore {
   std::int64_t rows_written() const { return rows_written_; }
 
  private:
+  Backend<T>& backend_;
   Size rows_;
   Size dim_;
-  MappedMemory memory_;
+  MappedMemory mapped_;  // of the host, or
+  Matrix<T> on_device_;  // d x D
   std::int64_t rows_read_ = 0;
   std::int64_t rows_written_ = 0;
 };

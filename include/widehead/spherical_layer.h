@@ -42,7 +42,7 @@ class SphericalLayer : public OutputLayer<T> {
   void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) override;
 
   /// q and o of H, and s where the loss uses it. `statistics` has the right sizes.
-  virtual void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) = 0;
+  virtual void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) = 0;
   /// ∇H, after observe with the same H.
   virtual void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) = 0;
   /// ∇H and the step of W, after observe with the same H.

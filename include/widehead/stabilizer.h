@@ -44,7 +44,7 @@ class Stabilizer {
   };
 
   /// @throws std::invalid_argument for an empty range, one without 1 in it, or counts below 1
-  Stabilizer(const StabilizerOptions& options, Size dim);
+  Stabilizer(Backend<T>& backend, const StabilizerOptions& options, Size dim);
 
   bool due(std::int64_t steps) const { return options_.kind != Stabilize::never && steps % options_.n_check == 0; }
 
@@ -76,7 +76,9 @@ class Stabilizer {
   Matrix<T> vectors_;    // d x 3: u, and two products
   Matrix<T> fixed_u_;    // d x (fixes of this check)
   std::vector<T> fixed_beta_;
+  Matrix<T> fixed_beta_room_;  // the same in the backend's memory
   std::vector<T> sigma_;
+  Matrix<T> start_vector_;  // d, on the host
 };
 
 /// U_inv_T ← U⁻ᵀ from scratch, by LU. Returns false, and leaves it alone, when U is singular.

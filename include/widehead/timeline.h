@@ -135,10 +135,10 @@ class Timeline {
   struct Stale {
     Epoch epoch;
     Index row;
-    Size column;
+    Index column;
   };
   std::vector<Stale> stale_;
-  std::vector<Index> present_rows_;
+  std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
   std::vector<Epoch> stale_epochs_;
   std::vector<Index> moving_rows_;
   Matrix<T> Z_stale_, Z_next_, projections_, product_;

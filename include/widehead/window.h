@@ -1,11 +1,12 @@
 #pragma once
 /// Γ_w, the targets of the present window, by output: which columns of Γ_w (rows of E) an output
-/// appears in, and with which values. Keeps its memory between windows.
+/// appears in, known to the host, and with which values, in the backend's memory. Keeps its memory between windows.
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "widehead/backend.h"
 #include "widehead/matrix.h"
 #include "widehead/sparse_batch.h"
 #include "widehead/state.h"
@@ -16,24 +17,25 @@ template <class T>
 class Window {
  public:
   struct Entry {
-    Size column;  ///< of Γ_w
-    T value;
+    Index column;       ///< of Γ_w
     std::int32_t next;  ///< the output's next entry, or none
   };
   static constexpr std::int32_t none = -1;
+
+  explicit Window(Backend<T>& backend) : backend_(backend), values_(backend.memory()) {}
 
   Size columns() const { return columns_; }              ///< n, examples in the window
   std::span<const Index> rows() const { return rows_; }  ///< distinct outputs, in order of appearance
   /// First entry of the output at position `slot` of rows().
   std::int32_t first_entry(std::size_t slot) const { return heads_[slot]; }
   const Entry& entry(std::int32_t e) const { return entries_[static_cast<std::size_t>(e)]; }
+  /// By entry.
+  ConstView<T> values() const { return {values_.data(), static_cast<Size>(entries_.size()), 1}; }
   /// Position of an output in rows(), or none.
   std::int32_t find(Index row) const;
-  /// (Γ_w)_i · x for an output i: Σ over its entries of value times x (n values) at their column.
-  double dot(Index row, const T* x) const;
 
-  /// Appends the columns of a minibatch.
-  void append(const RowGroups<T>& groups, Size examples);
+  /// Appends the columns of a minibatch, with values by entry of `groups`.
+  void append(const RowGroups<T>& groups, ConstView<T> values, Size examples);
   void clear();
 
   /// The entries in the order they came, each by the position of its output in rows(): what heads, chains
@@ -43,11 +45,14 @@ class Window {
   void visit_state(StateVisitor& visitor, Size outputs, Size room);
 
  private:
-  void add_entry(std::int32_t slot, Size column, T value);
+  void add_entry(std::int32_t slot, Index column);
+  void reserve_values(Size count);
   std::size_t bucket_of(Index row) const;
   void grow_table();
 
+  Backend<T>& backend_;
   Size columns_ = 0;
+  Matrix<T> values_;
   std::vector<Index> rows_;
   std::vector<std::int32_t> heads_;
   std::vector<Entry> entries_;

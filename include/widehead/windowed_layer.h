@@ -39,7 +39,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   WindowedLayer(const LayerOptions& options, const WindowedOptions& windowed, std::shared_ptr<Backend<T>> backend);
 
   std::string head() const override { return "windowed"; }
-  Matrix<T> gram() override { return Matrix<T>::copy_of(Q()); }
+  Matrix<T> gram() override { return this->host_copy(Q()); }
   Matrix<T> sum_of_rows() override;
   Diagnostics counters() const override;
   Diagnostics diagnostics() override;
@@ -48,7 +48,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   const RowStore<T>& rows() const { return store_; }
 
  protected:
-  void observe(ConstView<T> H, const RowGroups<T>& targets, Statistics& statistics) override;
+  void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
@@ -65,7 +65,7 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
-  bool sum_window(ConstView<T> columns, std::span<const Index> rows, MatrixView<T>& sums);
+  bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
   void absorb();
   void flip();
@@ -93,12 +93,13 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> Z_;                // d x rows of the minibatch: their V, expressed now
   Matrix<T> VtG_, Gamma_hat_;  // d x m: VᵀΓ, Γ̂
   Matrix<T> sums_;             // d x rows: window parts (Γ_w E)_i
+  bool touches_window_ = false;  // whether any row of the minibatch has a part there
   std::vector<std::int64_t> sum_offsets_;
-  std::vector<Index> sum_columns_;
-  std::vector<T> sum_values_;
+  std::vector<Index> sum_columns_, sum_entries_;
   // scratch of scores
-  Matrix<T> stack_H_;  // (d + n) x m
-  MatrixView<T> stack_H_scored_;
+  ConstView<T> H_scored_;
+  Matrix<T> UH_;  // d x m
+  MatrixView<T> UH_scored_;
 };
 
 }  // namespace widehead

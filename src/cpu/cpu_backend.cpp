@@ -158,6 +158,11 @@ void CpuBackend<T>::clear(MatrixView<T> A) {
 }
 
 template <class T>
+void CpuBackend<T>::clear_in_double(MatrixView<double> A) {
+  for (Size j = 0; j < A.cols; ++j) std::fill_n(A.column(j), A.rows, 0.0);
+}
+
+template <class T>
 void CpuBackend<T>::set_identity(MatrixView<T> A) {
   clear(A);
   for (Size j = 0; j < A.cols; ++j) A(j, j) = T(1);

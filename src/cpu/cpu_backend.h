@@ -29,6 +29,7 @@ class CpuBackend final : public Backend<T> {
   void add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) override;
   void copy(ConstView<T> A, MatrixView<T> C) override;
   void clear(MatrixView<T> A) override;
+  void clear_in_double(MatrixView<double> A) override;
   void set_identity(MatrixView<T> A) override;
   void scale(T alpha, MatrixView<T> A) override;
   void add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) override;
@@ -54,6 +55,7 @@ class CpuBackend final : public Backend<T> {
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
   void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) override;
+  void clear_tops(std::span<const Index> counts, MatrixView<T> A) override;
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
   void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) override;
 

@@ -44,6 +44,11 @@ void CpuBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, st
 }
 
 template <class T>
+void CpuBackend<T>::clear_tops(std::span<const Index> counts, MatrixView<T> A) {
+  for (Size k = 0; k < A.cols; ++k) std::fill_n(A.column(k), counts[static_cast<std::size_t>(k)], T(0));
+}
+
+template <class T>
 void CpuBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
   const Size last = Y.nonzeros();
   for_each_stripe(team_for(last * V.rows), G.cols, 1, [&](Size first, Size count) {
@@ -161,6 +166,7 @@ void CpuBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstVie
 #define WIDEHEAD_INSTANTIATE(T)                                                                                      \
   template void CpuBackend<T>::move_columns(ConstView<T>, std::span<const Index>, std::span<const Index>,            \
                                             MatrixView<T>);                                                          \
+  template void CpuBackend<T>::clear_tops(std::span<const Index>, MatrixView<T>);                                    \
   template void CpuBackend<T>::gather(ConstView<T>, const SparseBatch<T>&, MatrixView<T>);                           \
   template void CpuBackend<T>::gather(ConstView<T>, const Selection&, ConstView<T>, MatrixView<T>);                  \
   template void CpuBackend<T>::add_combination(ConstView<T>, const RowGroups<T>&, ConstView<T>, MatrixView<T>);      \

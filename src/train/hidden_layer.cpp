@@ -21,7 +21,7 @@ template <class T>
 ConstView<T> HiddenLayer<T>::forward(Backend<T>& backend, ConstView<T> X) {
   const auto A = A_.scratch(options_.out, X.cols);
   backend.gemm(Op::none, Op::none, T(1), W_.value(), X, T(0), A);  // W X
-  backend.activate(options_.activation, {b_.value().data, static_cast<std::size_t>(options_.out)}, A);
+  backend.activate(options_.activation, b_.value(), A);
   return A;
 }
 
@@ -29,7 +29,7 @@ template <class T>
 void HiddenLayer<T>::backward(Backend<T>& backend, ConstView<T> X, MatrixView<T> grad_A, MatrixView<T> grad_X) {
   backend.activate_backward(options_.activation, A_.scratch(options_.out, X.cols), grad_A);
   backend.gemm(Op::none, Op::transpose, T(1), grad_A, X, T(0), grad_W_);                  // ∂L/∂W = G Xᵀ
-  backend.sum_columns(grad_A, {grad_b_.data(), static_cast<std::size_t>(options_.out)});  // ∂L/∂b = G 1
+  backend.sum_columns(grad_A, grad_b_);                                          // ∂L/∂b = G 1
   backend.gemm(Op::transpose, Op::none, T(1), W_.value(), grad_A, T(0), grad_X);          // ∂L/∂X = Wᵀ G
 }
 

@@ -12,7 +12,7 @@ InputLayer<T>::InputLayer(const InputLayerOptions& options, const Random& random
   fill_normal<T>(random, options.initial_scale, E_.value());
   if (sums()) {
     b_ = Parameter<T>(options.width, 1, options.optimizer);
-    grad_b_.resize(static_cast<std::size_t>(options.width));
+    grad_b_ = Matrix<T>(options.width, 1);
   }
 }
 
@@ -20,7 +20,7 @@ template <class T>
 ConstView<T> InputLayer<T>::forward(Backend<T>& backend, const SparseBatch<T>& X) {
   const auto A = A_.scratch(options_.width, X.examples());
   backend.gather(E_.value(), X, A);  // E X
-  if (sums()) backend.activate(options_.activation, {b_.value().data, static_cast<std::size_t>(b_.value().rows)}, A);
+  if (sums()) backend.activate(options_.activation, b_.value(), A);
   return ConstView<T>(A.data, width(), X.examples() / options_.slots);
 }
 
@@ -32,7 +32,8 @@ void InputLayer<T>::backward(Backend<T>& backend, const SparseBatch<T>& X, Matri
     backend.sum_columns(grad, grad_b_);
   }
   touched_.assign(X);
-  backend.combine(touched_, grad, grad_E_.scratch(options_.width, touched_.count()));
+  backend.combine(touched_, backend.template reach<T>(touched_.values(), values_), grad,
+                  grad_E_.scratch(options_.width, touched_.count()));
 }
 
 template <class T>
@@ -40,8 +41,7 @@ double InputLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
   const ConstView<T> grad_E(grad_E_.data(), options_.width, touched_.count());
   double sum = backend.dot(grad_E, grad_E);
   if (sums()) {
-    const ConstView<T> grad_b(grad_b_.data(), options_.width, 1);
-    sum += backend.dot(grad_b, grad_b);
+    sum += backend.dot(grad_b_, grad_b_);
   }
   return sum;
 }
@@ -49,7 +49,7 @@ double InputLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
 template <class T>
 void InputLayer<T>::update(Backend<T>& backend, const Update& update) {
   E_.update_columns(backend, update, touched_.rows(), grad_E_.scratch(options_.width, touched_.count()));
-  if (sums()) b_.update(backend, update, ConstView<T>(grad_b_.data(), options_.width, 1));
+  if (sums()) b_.update(backend, update, grad_b_);
 }
 
 template <class T>

@@ -48,7 +48,8 @@ class InputLayer {
   Matrix<T> A_;           // e x (slots m)
   RowGroups<T> touched_;  // X by feature
   Matrix<T> grad_E_;      // e x features touched
-  std::vector<T> grad_b_;
+  Matrix<T> grad_b_;  // e
+  Matrix<T> values_;  // of X, by entry, in the backend's memory
 };
 
 }  // namespace widehead

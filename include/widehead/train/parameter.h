@@ -53,11 +53,7 @@ class Parameter {
       backend.adam(adam_step(update), columns, gradient, value_, mean_, square_);
       return;
     }
-    const T alpha = static_cast<T>(-update.eta * update.scale);
-    for (std::size_t k = 0; k < columns.size(); ++k) {
-      const auto column = value_.view().columns(columns[k], 1);
-      backend.add(alpha, gradient.columns(static_cast<Size>(k), 1), T(1), column, column);
-    }
+    backend.add_to_columns(static_cast<T>(-update.eta * update.scale), gradient, columns, value_);
   }
 
   void visit_state(StateVisitor& state) {
