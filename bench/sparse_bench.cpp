@@ -52,7 +52,8 @@ void scatter(benchmark::State& state) {
     groups[t++].assign(batch.targets());
   }
   for (auto _ : state) {
-    backend->scatter(T(1e-6), groups[t++ % batch_count], X, V);
+    const auto& Y = groups[t++ % batch_count];
+    backend->scatter(T(1e-6), Y, {Y.values().data(), Y.nonzeros(), 1}, X, V);
     benchmark::ClobberMemory();
   }
   report_traffic<T>(state, 3 * d * m * state.range(0));
@@ -72,7 +73,7 @@ void add_gram(benchmark::State& state) {
   }
   Matrix<T> M(m, m);
   for (auto _ : state) {
-    backend->add_gram(groups, M);
+    backend->add_gram(groups, {groups.values().data(), groups.nonzeros(), 1}, M);
     benchmark::ClobberMemory();
   }
   report_traffic<T>(state, 2 * pairs);

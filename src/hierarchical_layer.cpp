@@ -192,7 +192,7 @@ void HierarchicalLayer<T>::pass_back_classes(ConstView<T> H, const SparseBatch<T
     const auto k = static_cast<std::size_t>(j);
     factors_[k] = static_cast<T>(static_cast<double>(targets.weight(j)) * this->mass(j) / sums_[k]);
   }
-  backend.scale_columns(factors_, R);
+  backend.scale_columns(MatrixView<const T>(factors_.data(), H.cols, 1), R);
   for (const auto& part : parts_) {
     for (Size p = part.first_pair; p < part.first_pair + part.pairs; ++p) {
       const auto& pair = pairs_[static_cast<std::size_t>(p)];

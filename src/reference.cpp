@@ -261,7 +261,7 @@ ReferenceLayer::ReferenceLayer(const LayerOptions& options, const StabilizerOpti
       reference_(options.outputs, options.dim),
       stabilizer_(stabilizer),
       W_(options.dim, options.outputs) {
-  const Stabilizer<double> checked(stabilizer, options.dim);  // refuses bad options
+  const Stabilizer<double> checked(this->backend(), stabilizer, options.dim);  // refuses bad options
   if (options.weight_decay != 0) {
     throw std::invalid_argument(
         fmt::format("reference layer: weight_decay = {}, but the paper's algorithms have none", options.weight_decay));

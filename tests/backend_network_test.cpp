@@ -16,7 +16,7 @@
 namespace widehead::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cpu, BackendTest, testing::ValuesIn(backend_cases()), backend_case_name);
+WIDEHEAD_ON_ALL_BACKENDS;
 
 struct Shape {
   Size rows, cols;
@@ -66,11 +66,10 @@ TEST_P(BackendTest, ActivateAddsTheBiasAndAppliesTheFunction) {
             truth(i, j) = definition(s, truth(i, j) + (with_bias ? static_cast<double>(b(i, 0)) : 0));
           }
         }
-        Padded<T> view(A);
-        const std::span<const T> bias(b.data(), with_bias ? static_cast<std::size_t>(b.rows()) : 0);
-        backend.activate(s, bias, view);
+        Both<T> view(backend, A), bias(backend, b);
+        backend.activate(s, with_bias ? bias.device() : MatrixView<T>(), view.device());
         // A few roundings for each element, of numbers that are at most |a| + |b| or 1.
-        EXPECT_TRUE(is_near<T>(view, truth, 8 * tolerance::epsilon<T>, norm(A) + norm(truth)));
+        EXPECT_TRUE(is_near<T>(view.host(), truth, 8 * tolerance::epsilon<T>, norm(A) + norm(truth)));
         EXPECT_TRUE(view.rim_is_intact());
       }
     });
@@ -85,20 +84,19 @@ TEST_P(BackendTest, ActivateIsRightAtItsEnds) {
                                       -T(0.3), 1,       -1,   T(9),  -T(9),    T(50),    -T(50),
                                       T(800),  -T(800), huge, -huge, infinite, -infinite};
     for (const auto& [name, s] : activation_names()) {
-      Matrix<T> A(static_cast<Size>(arguments.size()), 1);
-      std::copy(arguments.begin(), arguments.end(), A.data());
-      backend.activate(s, {}, A);
+      Both<T> A(backend, std::span<const T>(arguments));
+      backend.activate(s, {}, A.device());
       for (std::size_t i = 0; i < arguments.size(); ++i) {
         SCOPED_TRACE(fmt::format("{}({})", name, arguments[i]));
         const double truth = definition(s, static_cast<double>(arguments[i]));
         if (std::isinf(truth)) {
-          EXPECT_EQ(static_cast<double>(A.data()[i]), truth);
+          EXPECT_EQ(static_cast<double>(A(static_cast<Size>(i), 0)), truth);
         } else {
-          EXPECT_NEAR(static_cast<double>(A.data()[i]), truth,
+          EXPECT_NEAR(static_cast<double>(A(static_cast<Size>(i), 0)), truth,
                       4 * tolerance::epsilon<T> * std::max(1.0, std::abs(truth)));
         }
       }
-      EXPECT_EQ(A.data()[0], static_cast<T>(definition(s, 0))) << name;
+      EXPECT_EQ(A(0, 0), static_cast<T>(definition(s, 0))) << name;
     }
   });
 }
@@ -106,16 +104,16 @@ TEST_P(BackendTest, ActivateIsRightAtItsEnds) {
 TEST_P(BackendTest, ActivateKeepsTheSignOfTanhAndTheRangeOfSigmoid) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(52);
-    auto A = dice.matrix<T>(200, 3), B = Matrix<T>::copy_of(A);
-    backend.scale(T(30), A);
-    const auto X = Matrix<T>::copy_of(A);
-    backend.activate(Activation::tanh, {}, A);
-    backend.activate(Activation::sigmoid, {}, B);
-    for (Size i = 0; i < A.size(); ++i) {
-      EXPECT_EQ(std::signbit(A.data()[i]), std::signbit(X.data()[i]));
-      EXPECT_LE(std::abs(A.data()[i]), T(1));
-      EXPECT_GT(B.data()[i], T(0));
-      EXPECT_LT(B.data()[i], T(1));
+    const auto X = dice.matrix<T>(600, 1);
+    Both<T> A(backend, X), B(backend, X);
+    backend.scale(T(30), A.device());
+    backend.activate(Activation::tanh, {}, A.device());
+    backend.activate(Activation::sigmoid, {}, B.device());
+    for (Size i = 0; i < X.size(); ++i) {
+      EXPECT_EQ(std::signbit(A(i, 0)), std::signbit(X(i, 0)));
+      EXPECT_LE(std::abs(A(i, 0)), T(1));
+      EXPECT_GT(B(i, 0), T(0));
+      EXPECT_LT(B(i, 0), T(1));
     }
   });
 }
@@ -124,9 +122,9 @@ TEST_P(BackendTest, ActivateKeepsTheSignOfTanhAndTheRangeOfSigmoid) {
 TEST_P(BackendTest, ActivateLetsNaNThrough) {
   run([]<class T>(Backend<T>& backend) {
     for (const auto& [name, s] : activation_names()) {
-      Matrix<T> A(5, 1);
-      A(3, 0) = std::numeric_limits<T>::quiet_NaN();
-      backend.activate(s, {}, A);
+      Both<T> A(backend, Matrix<T>(5, 1));
+      A.host()(3, 0) = std::numeric_limits<T>::quiet_NaN();
+      backend.activate(s, {}, A.device());
       EXPECT_TRUE(std::isnan(A(3, 0))) << name;
       EXPECT_FALSE(std::isnan(A(2, 0))) << name;
     }
@@ -141,13 +139,13 @@ TEST_P(BackendTest, ActivateBackwardMultipliesByTheSlope) {
       for (Size j = 0; j < X.cols(); ++j) {
         for (Size i = 0; i < X.rows(); ++i) truth(i, j) *= slope_of_definition(s, static_cast<double>(X(i, j)));
       }
-      Padded<T> A(X), G(gradient);
-      backend.activate(s, {}, A);
-      const auto activations = to_double<T>(A);
-      backend.activate_backward(s, A, G);
-      EXPECT_TRUE(is_near<T>(G, truth, 8 * tolerance::epsilon<T>, norm(gradient)));
+      Both<T> A(backend, X), G(backend, gradient);
+      backend.activate(s, {}, A.device());
+      const auto activations = to_double<T>(A.host());
+      backend.activate_backward(s, A.device(), G.device());
+      EXPECT_TRUE(is_near<T>(G.host(), truth, 8 * tolerance::epsilon<T>, norm(gradient)));
       EXPECT_TRUE(G.rim_is_intact());
-      EXPECT_TRUE(is_identical<double>(activations, to_double<T>(A)));
+      EXPECT_TRUE(is_identical<double>(activations, to_double<T>(A.host())));
     });
   });
 }
@@ -157,46 +155,16 @@ TEST_P(BackendTest, SumColumnsOverwritesWithTheSum) {
     Dice dice(54);
     for (const auto& [rows, cols] : shapes) {
       SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
-      Padded<T> A(dice.matrix<T>(rows, cols));
-      Matrix<T> out(rows, 1);
-      std::fill_n(out.data(), rows, std::numeric_limits<T>::quiet_NaN());
-      backend.sum_columns(A, {out.data(), static_cast<std::size_t>(rows)});
+      Both<T> A(backend, dice.matrix<T>(rows, cols)), out(backend, rows, 1);
+      out.fill(std::numeric_limits<T>::quiet_NaN());
+      backend.sum_columns(A.device(), out.device());
       Matrix<double> truth(rows, 1);
       for (Size j = 0; j < cols; ++j) {
-        for (Size i = 0; i < rows; ++i) truth(i, 0) += static_cast<double>(A.view()(i, j));
+        for (Size i = 0; i < rows; ++i) truth(i, 0) += static_cast<double>(A(i, j));
       }
-      const double scale = norm<T>(A) * std::sqrt(static_cast<double>(cols));
-      EXPECT_TRUE(is_near<T>(out, truth, tolerance::product<T>(cols), scale));
-    }
-  });
-}
-
-TEST_P(BackendTest, CombineIsWhatScatterAddsToEachRow) {
-  run([]<class T>(Backend<T>& backend) {
-    Dice dice(55);
-    // The last is large enough for threads (nonzeros · d > 65536).
-    for (const MinibatchShape& shape : std::vector<MinibatchShape>{{1, 1, 1, 0},
-                                                                   {1, 1, 1, 1},
-                                                                   {1, 3, 4, 5},
-                                                                   {9, 1, 5, 1},
-                                                                   {12, 7, 10, 0},
-                                                                   {8, 16, 20, 5},
-                                                                   {900, 121, 301, 3}}) {
-      SCOPED_TRACE(
-          fmt::format("D = {}, d = {}, m = {}, K = {}", shape.outputs, shape.dim, shape.batch, shape.nonzeros));
-      const auto minibatch = make_minibatch(dice, shape);
-      const TypedMinibatch<T> typed(minibatch);
-      RowGroups<T> groups;
-      groups.assign(typed.targets());
-      const auto all = product(Op::none, minibatch.H, Op::transpose, minibatch.Y());  // d x D
-      Matrix<double> truth(shape.dim, groups.count());
-      for (Size g = 0; g < groups.count(); ++g) {
-        std::copy_n(all.view().column(groups.row(g)), shape.dim, truth.view().column(g));
-      }
-      Padded<T> X(typed.H), Z(shape.dim, groups.count());  // Z's values are not zero before
-      backend.combine(groups, X, Z);
-      EXPECT_TRUE(is_near<T>(Z, truth, tolerance::product<T>(shape.batch), norm(minibatch.H) * norm(minibatch.Y())));
-      EXPECT_TRUE(Z.rim_is_intact());
+      const double scale = norm<T>(A.host()) * std::sqrt(static_cast<double>(cols));
+      EXPECT_TRUE(is_near<T>(out.host(), truth, tolerance::product<T>(cols), scale));
+      EXPECT_TRUE(out.rim_is_intact());
     }
   });
 }
@@ -231,20 +199,21 @@ TEST_P(BackendTest, AdamIsThatOfThePaper) {
         std::vector<Index> columns = some_columns(cols);
         const Size updated = named ? static_cast<Size>(columns.size()) : cols;
         const auto start = dice.matrix<T>(rows, cols);
-        Padded<T> P(start), M(Matrix<T>(rows, cols)), S(Matrix<T>(rows, cols));
+        Both<T> P(backend, start), M(backend, Matrix<T>(rows, cols)), S(backend, Matrix<T>(rows, cols));
         std::vector<PlainAdam> plain;
         for (Size i = 0; i < start.size(); ++i) plain.push_back({static_cast<double>(start.data()[i])});
         constexpr std::int64_t steps = 6;
         for (std::int64_t t = 1; t <= steps; ++t) {
           const double scale = 1.0 / static_cast<double>(t + 1);
-          Padded<T> G(dice.matrix<T>(rows, updated));
+          Both<T> G(backend, dice.matrix<T>(rows, updated));
           backend.adam(AdamStep(options, 0.1, t, scale),
-                       named ? std::span<const Index>(columns) : std::span<const Index>(), G, P, M, S);
+                       named ? std::span<const Index>(columns) : std::span<const Index>(), G.device(), P.device(),
+                       M.device(), S.device());
           for (Size k = 0; k < updated; ++k) {
             const Size column = named ? columns[static_cast<std::size_t>(k)] : k;
             for (Size i = 0; i < rows; ++i) {
               plain[static_cast<std::size_t>(column * rows + i)].update(options, 0.1, t,
-                                                                        scale * static_cast<double>(G.view()(i, k)));
+                                                                        scale * static_cast<double>(G(i, k)));
             }
           }
         }
@@ -254,13 +223,13 @@ TEST_P(BackendTest, AdamIsThatOfThePaper) {
           m.data()[i] = plain[i].m;
           s.data()[i] = plain[i].s;
         }
-        EXPECT_TRUE(is_near<T>(P, p, 8 * steps * tolerance::epsilon<T>));
-        EXPECT_TRUE(is_near<T>(M, m, 8 * steps * tolerance::epsilon<T>));
-        EXPECT_TRUE(is_near<T>(S, s, 8 * steps * tolerance::epsilon<T>));
+        EXPECT_TRUE(is_near<T>(P.host(), p, 8 * steps * tolerance::epsilon<T>));
+        EXPECT_TRUE(is_near<T>(M.host(), m, 8 * steps * tolerance::epsilon<T>));
+        EXPECT_TRUE(is_near<T>(S.host(), s, 8 * steps * tolerance::epsilon<T>));
         EXPECT_TRUE(P.rim_is_intact() && M.rim_is_intact() && S.rim_is_intact());
         for (Size c = 0; named && c < cols; ++c) {
           if (std::find(columns.begin(), columns.end(), static_cast<Index>(c)) != columns.end()) continue;
-          EXPECT_TRUE(is_identical<T>(P.view().columns(c, 1), start.view().columns(c, 1))) << "column " << c;
+          EXPECT_TRUE(is_identical<T>(P.host().columns(c, 1), start.view().columns(c, 1))) << "column " << c;
         }
       }
     }
@@ -270,10 +239,10 @@ TEST_P(BackendTest, AdamIsThatOfThePaper) {
 TEST_P(BackendTest, AdamWithoutAGradientMovesNothing) {
   run([]<class T>(Backend<T>& backend) {
     const auto start = Dice(57).matrix<T>(5, 3);
-    auto P = Matrix<T>::copy_of(start);
-    Matrix<T> M(5, 3), S(5, 3);
-    backend.adam(AdamStep(AdamOptions{}, 0.1, 1, 1), {}, Matrix<T>(5, 3), P, M, S);
-    EXPECT_TRUE(is_identical<T>(P, start));
+    const Matrix<T> zero(5, 3);
+    Both<T> G(backend, zero), P(backend, start), M(backend, zero), S(backend, zero);
+    backend.adam(AdamStep(AdamOptions{}, 0.1, 1, 1), {}, G.device(), P.device(), M.device(), S.device());
+    EXPECT_TRUE(is_identical<T>(P.host(), start));
   });
 }
 

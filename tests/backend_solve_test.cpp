@@ -15,7 +15,7 @@
 namespace widehead::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cpu, BackendTest, testing::ValuesIn(backend_cases()), backend_case_name);
+WIDEHEAD_ON_ALL_BACKENDS;
 
 template <class T>
 constexpr T rcond_limit = 4 * std::numeric_limits<T>::epsilon();
@@ -24,14 +24,14 @@ constexpr T rcond_limit = 4 * std::numeric_limits<T>::epsilon();
 template <class T>
 T check_solve_shifted(Backend<T>& backend, T s, const Matrix<T>& G, const Matrix<T>& X) {
   const Size m = G.rows();
-  Padded<T> G_view(G), X_view(X);
-  const T rcond = backend.solve_shifted(s, G_view, rcond_limit<T>, X_view);
+  Both<T> G_there(backend, G), X_there(backend, X);
+  const T rcond = backend.solve_shifted(s, G_there.device(), rcond_limit<T>, X_there.device());
   auto A = to_double(G);
   for (Size j = 0; j < m; ++j) A(j, j) += static_cast<double>(s);
-  const auto X_new = to_double<T>(X_view);
+  const auto X_new = to_double<T>(X_there.host());
   const auto back = product(Op::none, X_new, Op::none, A);
   EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(m), norm(X_new) * norm(A)));
-  EXPECT_TRUE(G_view.rim_is_intact() && X_view.rim_is_intact());
+  EXPECT_TRUE(G_there.rim_is_intact() && X_there.rim_is_intact());
   return rcond;
 }
 
@@ -88,31 +88,31 @@ TEST_P(BackendTest, SolveShiftedLeavesXAloneWhenSingular) {
   run([]<class T>(Backend<T>& backend) {
     constexpr T epsilon = std::numeric_limits<T>::epsilon();
     Dice dice(13);
-    const auto check = [&](const char* what, T s, Matrix<T> G) {
+    const auto check = [&](const char* what, T s, const Matrix<T>& G) {
       SCOPED_TRACE(what);
-      Padded<T> X(dice.matrix<T>(7, G.rows()));
-      const auto before = Matrix<T>::copy_of(X);
-      EXPECT_FALSE(backend.solve_shifted(s, G, rcond_limit<T>, X) >= rcond_limit<T>);
-      EXPECT_TRUE(is_identical<T>(X, before));
+      Both<T> G_there(backend, G), X(backend, dice.matrix<T>(7, G.rows()));
+      const auto before = Matrix<T>::copy_of(X.host());
+      EXPECT_FALSE(backend.solve_shifted(s, G_there.device(), rcond_limit<T>, X.device()) >= rcond_limit<T>);
+      EXPECT_TRUE(is_identical<T>(X.host(), before));
     };
     Matrix<T> one(1, 1);
     one(0, 0) = 1;
-    check("m = 1, exactly", T(-1), Matrix<T>::copy_of(one));
+    check("m = 1, exactly", T(-1), one);
     one(0, 0) = 1 + epsilon;
-    check("m = 1, but for a rounding", T(-1), std::move(one));
+    check("m = 1, but for a rounding", T(-1), one);
     Matrix<T> two(2, 2);  // v vᵀ with ‖v‖ = 1 but for roundings
     const T v[2] = {T(0.6), T(0.8)};
     for (Size i = 0; i < 2; ++i) {
       for (Size j = 0; j < 2; ++j) two(i, j) = v[i] * v[j];
     }
-    check("m = 2, but for a rounding", T(-1), std::move(two));
+    check("m = 2, but for a rounding", T(-1), two);
     check("a zero matrix", T(0), Matrix<T>(3, 3));
     Matrix<T> poisoned(3, 3);
     poisoned(1, 2) = std::numeric_limits<T>::quiet_NaN();
-    check("a NaN", T(-1), std::move(poisoned));
+    check("a NaN", T(-1), poisoned);
     Matrix<T> overflowed(3, 3);
     std::fill_n(overflowed.data(), 9, std::numeric_limits<T>::infinity());
-    check("infinities", T(-1), std::move(overflowed));
+    check("infinities", T(-1), overflowed);
   });
 }
 
@@ -137,18 +137,18 @@ TEST_P(BackendTest, LuSolveUndoesTheProductAndTheTransposedOne) {
                                               : dice.between(2, 40),
                  columns = n == 120 ? 150 : dice.between(1, 30);
       const auto A = dice.matrix<T>(n, n), X = dice.matrix<T>(n, columns);
-      Padded<T> factors(A);
-      std::vector<int> pivots(static_cast<std::size_t>(n));
-      ASSERT_TRUE(backend.lu_factorize(factors, pivots));
+      Both<T> factors(backend, A);
+      Both<int> pivots(backend, n, 1);
+      ASSERT_TRUE(backend.lu_factorize(factors.device(), pivots.device()));
       for (const Op op : {Op::none, Op::transpose}) {
-        Padded<T> X_view(X);
-        backend.lu_solve(op, factors, pivots, X_view);
-        const auto X_new = to_double<T>(X_view);
+        Both<T> X_there(backend, X);
+        backend.lu_solve(op, factors.device(), pivots.device(), X_there.device());
+        const auto X_new = to_double<T>(X_there.host());
         const auto back = product(op, to_double(A), Op::none, X_new);
         EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(n), norm(X_new) * norm(A)));
-        EXPECT_TRUE(X_view.rim_is_intact());
+        EXPECT_TRUE(X_there.rim_is_intact());
       }
-      EXPECT_TRUE(factors.rim_is_intact());
+      EXPECT_TRUE(factors.rim_is_intact() && pivots.rim_is_intact());
     }
   });
 }
@@ -160,9 +160,9 @@ TEST_P(BackendTest, InvertGivesTheInverse) {
       Dice dice(seed);
       const Size n = seed == 1 ? 1 : dice.between(2, 70);
       const auto A = dice.matrix<T>(n, n);
-      Padded<T> inverse(A);
-      EXPECT_TRUE(backend.invert(inverse));
-      const auto A_inv = to_double<T>(inverse);
+      Both<T> inverse(backend, A);
+      EXPECT_TRUE(backend.invert(inverse.device()));
+      const auto A_inv = to_double<T>(inverse.host());
       const auto I = Matrix<double>::identity(n);
       EXPECT_TRUE(is_near<double>(product(Op::none, A_inv, Op::none, to_double(A)), I, tolerance::solve<T>(n),
                                   norm(A) * norm(A_inv)));
@@ -176,12 +176,11 @@ TEST_P(BackendTest, ExactlySingularMatricesAreToldApart) {
     Dice dice(15);
     auto A = dice.matrix<T>(5, 5);
     for (Size i = 0; i < 5; ++i) A(i, 3) = 0;
-    auto B = Matrix<T>::copy_of(A);
-    std::vector<int> pivots(5);
-    EXPECT_FALSE(backend.invert(A));
-    EXPECT_FALSE(backend.lu_factorize(B, pivots));
-    B = Matrix<T>::identity(5);
-    EXPECT_TRUE(backend.lu_factorize(B, pivots));
+    Both<T> first(backend, A), second(backend, A), identity(backend, Matrix<T>::identity(5));
+    Both<int> pivots(backend, 5, 1);
+    EXPECT_FALSE(backend.invert(first.device()));
+    EXPECT_FALSE(backend.lu_factorize(second.device(), pivots.device()));
+    EXPECT_TRUE(backend.lu_factorize(identity.device(), pivots.device()));
   });
 }
 
@@ -191,16 +190,17 @@ TEST_P(BackendTest, QrGivesOrthonormalColumnsAndTheTriangle) {
     for (const auto& [n, r] : {std::pair<Size, Size>{1, 1}, {7, 1}, {7, 7}, {40, 8}, {100, 33}}) {
       SCOPED_TRACE(fmt::format("{} x {}", n, r));
       const auto X = dice.matrix<T>(n, r);
-      Padded<T> Q(X), R(r, r), without_R(X);
-      backend.qr(Q, R);
-      backend.qr(without_R, {});
-      EXPECT_TRUE(is_identical<T>(Q, without_R));
-      const auto q = to_double<T>(Q);
+      Both<T> Q(backend, X), R(backend, r, r), without_R(backend, X);
+      backend.qr(Q.device(), R.device());
+      backend.qr(without_R.device(), {});
+      EXPECT_TRUE(is_identical<T>(Q.host(), without_R.host()));
+      const auto q = to_double<T>(Q.host());
       EXPECT_TRUE(
           is_near<double>(product(Op::transpose, q, Op::none, q), Matrix<double>::identity(r), tolerance::svd<T>(n)));
-      EXPECT_TRUE(is_near<double>(product(Op::none, q, Op::none, to_double<T>(R)), to_double(X), tolerance::svd<T>(n)));
+      EXPECT_TRUE(
+          is_near<double>(product(Op::none, q, Op::none, to_double<T>(R.host())), to_double(X), tolerance::svd<T>(n)));
       for (Size j = 0; j < r; ++j) {
-        for (Size i = j + 1; i < r; ++i) EXPECT_EQ(R.view()(i, j), T(0));
+        for (Size i = j + 1; i < r; ++i) EXPECT_EQ(R(i, j), T(0));
       }
       EXPECT_TRUE(Q.rim_is_intact() && R.rim_is_intact());
     }
@@ -215,20 +215,20 @@ TEST_P(BackendTest, SvdFindsKnownSingularValuesAndLeftVectors) {
       std::vector<double> known;
       for (Size k = 0; k < n; ++k) known.push_back(3 * std::pow(0.8, k));
       const KnownSvd svd(dice, known);
-      Padded<T> A(n, n), left(n, n);
+      Both<T> A(backend, n, n), left(backend, n, n);
       for (Size j = 0; j < n; ++j) {
-        for (Size i = 0; i < n; ++i) A.view()(i, j) = static_cast<T>(svd.A(i, j));
+        for (Size i = 0; i < n; ++i) A.host()(i, j) = static_cast<T>(svd.A(i, j));
       }
-      const auto a = to_double<T>(A);
+      const auto a = to_double<T>(A.host());
       std::vector<T> sigma(static_cast<std::size_t>(n)), values_only(static_cast<std::size_t>(n));
-      auto copy = Matrix<T>::copy_of(A);
-      backend.svd(copy, values_only, {});
-      backend.svd(A, sigma, left);
+      Both<T> copy(backend, A.host());
+      backend.svd(copy.device(), values_only, {});
+      backend.svd(A.device(), sigma, left.device());
       for (std::size_t k = 0; k < known.size(); ++k) {
         EXPECT_NEAR(static_cast<double>(sigma[k]), known[k], tolerance::svd<T>(n) * known[0]);
         EXPECT_NEAR(static_cast<double>(values_only[k]), known[k], tolerance::svd<T>(n) * known[0]);
       }
-      const auto u = to_double<T>(left);
+      const auto u = to_double<T>(left.host());
       const auto I = Matrix<double>::identity(n);
       EXPECT_TRUE(is_near<double>(product(Op::transpose, u, Op::none, u), I, tolerance::svd<T>(n)));
       // A Aᵀ u = σ² u

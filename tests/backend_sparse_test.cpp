@@ -1,10 +1,12 @@
-/// Backend: sparse targets against the rows of V, and passes over the whole of V.
+/// Backend: sparse targets against the rows of V.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <tuple>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "backend_under_test.h"
@@ -15,7 +17,7 @@
 namespace widehead::test {
 namespace {
 
-INSTANTIATE_TEST_SUITE_P(Cpu, BackendTest, testing::ValuesIn(backend_cases()), backend_case_name);
+WIDEHEAD_ON_ALL_BACKENDS;
 
 /// Small ones of every kind, and one large enough for threads (nonzeros · d > 65536).
 std::vector<MinibatchShape> shapes() {
@@ -40,52 +42,27 @@ RowGroups<T> groups_of(const TypedMinibatch<T>& minibatch) {
   return groups;
 }
 
-TEST_P(BackendTest, SelectCopiesTheNamedRowsInTheirOrder) {
-  run([]<class T>(Backend<T>& backend) {
-    Dice dice(23);
-    for (const auto& [D, d, count] :
-         {std::tuple<Size, Size, Size>{1, 1, 0}, {1, 1, 3}, {9, 5, 1}, {50, 7, 80}, {2000, 120, 700}}) {
-      SCOPED_TRACE(fmt::format("D = {}, d = {}, {} rows", D, d, count));
-      Padded<T> V(dice.matrix<T>(d, D)), Z(d, count);
-      std::vector<Index> rows;
-      for (Size k = 0; k < count; ++k) rows.push_back(static_cast<Index>(dice.between(0, D - 1)));  // some twice
-      backend.select(V, rows, Z);
-      for (Size k = 0; k < count; ++k) {
-        const Index row = rows[static_cast<std::size_t>(k)];
-        ASSERT_TRUE(is_identical<T>(Z.view().columns(k, 1), V.view().columns(row, 1))) << k << ": row " << row;
-      }
-      EXPECT_TRUE(Z.rim_is_intact());
-    }
-  });
+/// Z: the rows of V that the groups name.
+template <class T>
+Matrix<T> rows_of_groups(const Matrix<T>& V, const RowGroups<T>& groups) {
+  Matrix<T> Z(V.rows(), groups.count());
+  for (Size group = 0; group < groups.count(); ++group) {
+    std::copy_n(V.view().column(groups.row(group)), V.rows(), Z.view().column(group));
+  }
+  return Z;
 }
 
-TEST_P(BackendTest, GatherSumsTheRowsThatEachExampleNames) {
-  run([]<class T>(Backend<T>& backend) {
-    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
-      const TypedMinibatch<T> typed(minibatch);
-      const auto truth = product(Op::none, to_double(V), Op::none, minibatch.Y());  // held transposed: V Y
-      Padded<T> V_view(V), G(V.rows(), minibatch.examples());
-      backend.gather(V_view, typed.targets(), G);
-      EXPECT_TRUE(is_near<T>(G, truth, tolerance::product<T>(8), norm(V) * norm(minibatch.Y())));
-      EXPECT_TRUE(G.rim_is_intact());
-    });
-  });
-}
-
-TEST_P(BackendTest, AddCombinationDoesTheSameFromGatheredRows) {
+TEST_P(BackendTest, AddCombinationSumsTheRowsThatEachExampleNames) {
   run([]<class T>(Backend<T>& backend) {
     for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
       const TypedMinibatch<T> typed(minibatch);
       const auto groups = groups_of(typed);
-      const auto G = Dice(5).matrix<T>(V.rows(), minibatch.examples());
-      const auto truth = product(Op::none, Op::none, 1, to_double(V), minibatch.Y(), 1, to_double(G));
-      Padded<T> Z(V.rows(), groups.count()), G_view(G);
-      for (Size group = 0; group < groups.count(); ++group) {
-        std::copy_n(V.view().column(groups.row(group)), V.rows(), Z.view().column(group));
-      }
-      backend.add_combination(Z, groups, G_view);
-      EXPECT_TRUE(is_near<T>(G_view, truth, tolerance::product<T>(8), norm(G) + norm(V) * norm(minibatch.Y())));
-      EXPECT_TRUE(G_view.rim_is_intact());
+      const auto start = Dice(5).matrix<T>(V.rows(), minibatch.examples());
+      const auto truth = product(Op::none, Op::none, 1, to_double(V), minibatch.Y(), 1, to_double(start));
+      Both<T> Z(backend, rows_of_groups(V, groups)), G(backend, start), values(backend, groups.values());
+      backend.add_combination(Z.device(), groups, values.device(), G.device());
+      EXPECT_TRUE(is_near<T>(G.host(), truth, tolerance::product<T>(8), norm(start) + norm(V) * norm(minibatch.Y())));
+      EXPECT_TRUE(G.rim_is_intact());
     });
   });
 }
@@ -95,55 +72,98 @@ TEST_P(BackendTest, DotsAtAreTheProductsWhereYHasValuesAccumulatedInDouble) {
     for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
       const TypedMinibatch<T> typed(minibatch);
       const auto groups = groups_of(typed);
-      Padded<T> Z(V.rows(), groups.count()), X(Dice(6).matrix<T>(V.rows(), minibatch.examples()));
-      for (Size group = 0; group < groups.count(); ++group) {
-        std::copy_n(V.view().column(groups.row(group)), V.rows(), Z.view().column(group));
-      }
-      std::vector<double> out(static_cast<std::size_t>(groups.nonzeros()), NAN);
-      backend.dots_at(Z, groups, X, out);
-      for (Size e = 0; e < groups.nonzeros(); ++e) {
-        const auto& entry = groups.entry(e);
-        double truth = 0, scale = 0;
-        for (Size i = 0; i < V.rows(); ++i) {
-          const double term = static_cast<double>(V(i, entry.row)) * static_cast<double>(X.view()(i, entry.example));
-          truth += term;
-          scale += std::abs(term);
+      Both<T> Z(backend, rows_of_groups(V, groups)), X(backend, Dice(6).matrix<T>(V.rows(), minibatch.examples()));
+      const auto before = Dice(7).matrix<double>(groups.nonzeros(), 1);
+      for (const double beta : {0.0, -0.5}) {
+        Both<double> out(backend, before);
+        if (beta == 0) out.fill(NAN);
+        backend.dots_at(Z.device(), groups, X.device(), beta, out.device());
+        for (Size e = 0; e < groups.nonzeros(); ++e) {
+          const auto& entry = groups.entry(e);
+          double truth = beta * before(e, 0), scale = std::abs(truth);
+          for (Size i = 0; i < V.rows(); ++i) {
+            const double term = static_cast<double>(V(i, entry.row)) * static_cast<double>(X(i, entry.example));
+            truth += term;
+            scale += std::abs(term);
+          }
+          ASSERT_TRUE(is_near(out(e, 0), truth, tolerance::double_sum(V.rows()), scale)) << e;
         }
-        ASSERT_TRUE(is_near(out[static_cast<std::size_t>(e)], truth, tolerance::double_sum(V.rows()), scale)) << e;
+        EXPECT_TRUE(out.rim_is_intact());
       }
+    });
+  });
+}
+
+TEST_P(BackendTest, AddByExampleAddsToEveryEntryOfAnExample) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>&) {
+      const auto groups = groups_of(TypedMinibatch<T>(minibatch));
+      const auto before = Dice(8).matrix<double>(groups.nonzeros(), 1);
+      Both<double> t(backend, Dice(9).matrix<double>(minibatch.examples(), 1)), out(backend, before);
+      backend.add_by_example(t.device(), groups, out.device());
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        ASSERT_EQ(out(e, 0), before(e, 0) + t(groups.entry(e).example, 0)) << e;
+      }
+      EXPECT_TRUE(out.rim_is_intact());
     });
   });
 }
 
 TEST_P(BackendTest, ScatterAddsToTheNamedRowsOnlyAndAddsRepeatedOnesUp) {
   run([]<class T>(Backend<T>& backend) {
-    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& start) {
       const TypedMinibatch<T> typed(minibatch);
+      const auto groups = groups_of(typed);
       const auto Y = minibatch.Y();
-      const auto X = Dice(3).matrix<T>(V.rows(), minibatch.examples());
-      const auto truth = product(Op::none, Op::transpose, -0.5, to_double(X), Y, 1, to_double(V));
-      Padded<T> V_view(V), X_view(X);
-      backend.scatter(T(-0.5), groups_of(typed), X_view, V_view);
-      EXPECT_TRUE(is_near<T>(V_view, truth, tolerance::product<T>(8), norm(V) + norm(X) * norm(Y)));
+      Both<T> V(backend, start), X(backend, Dice(3).matrix<T>(start.rows(), minibatch.examples()));
+      Both<T> values(backend, groups.values());
+      const auto x = to_double<T>(X.host());
+      const auto truth = product(Op::none, Op::transpose, -0.5, x, Y, 1, to_double(start));
+      backend.scatter(T(-0.5), groups, values.device(), X.device(), V.device());
+      EXPECT_TRUE(is_near<T>(V.host(), truth, tolerance::product<T>(8), norm(start) + norm(x) * norm(Y)));
       for (Size i = 0; i < minibatch.outputs; ++i) {
         const bool named = std::find(minibatch.indices.begin(), minibatch.indices.end(), i) != minibatch.indices.end();
         if (named) continue;
-        ASSERT_TRUE(is_identical<T>(V_view.view().columns(i, 1), V.view().columns(i, 1))) << "row " << i;
+        ASSERT_TRUE(is_identical<T>(V.host().columns(i, 1), start.view().columns(i, 1))) << "row " << i;
       }
-      EXPECT_TRUE(V_view.rim_is_intact());
+      EXPECT_TRUE(V.rim_is_intact());
     });
   });
 }
 
-TEST_P(BackendTest, ScatterIsBitIdenticalWhateverTheNumberOfThreads) {
-  run([]<class T>(Backend<T>& backend) {
+TEST_P(BackendTest, ScatterIsBitIdenticalEveryTimeAndOnTheCpuWhateverTheNumberOfThreads) {
+  run([&]<class T>(Backend<T>& backend) {
     for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
-      const TypedMinibatch<T> typed(minibatch);
+      const auto groups = groups_of(TypedMinibatch<T>(minibatch));
       const auto X = Dice(3).matrix<T>(V.rows(), minibatch.examples());
-      auto A = Matrix<T>::copy_of(V), B = Matrix<T>::copy_of(V);
-      backend.scatter(T(2), groups_of(typed), X, A);
-      make_cpu_backend<T>(1)->scatter(T(2), groups_of(typed), X, B);
+      const auto scattered = [&](Backend<T>& by) {
+        Both<T> values(by, groups.values()), X_there(by, X), V_there(by, V);
+        by.scatter(T(2), groups, values.device(), X_there.device(), V_there.device());
+        return Matrix<T>::copy_of(V_there.host());
+      };
+      const auto A = scattered(backend), B = scattered(on_gpu() ? backend : *make_cpu_backend<T>(1));
       EXPECT_TRUE(is_identical<T>(A, B));
+    });
+  });
+}
+
+TEST_P(BackendTest, CombineIsWhatScatterAddsToEachRow) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>&) {
+      const TypedMinibatch<T> typed(minibatch);
+      const auto groups = groups_of(typed);
+      const Size dim = minibatch.H.rows();
+      const auto all = product(Op::none, minibatch.H, Op::transpose, minibatch.Y());  // d x D
+      Matrix<double> truth(dim, groups.count());
+      for (Size g = 0; g < groups.count(); ++g) {
+        std::copy_n(all.view().column(groups.row(g)), dim, truth.view().column(g));
+      }
+      Both<T> X(backend, typed.H), Z(backend, dim, groups.count()), values(backend, groups.values());
+      Z.fill(std::numeric_limits<T>::quiet_NaN());
+      backend.combine(groups, values.device(), X.device(), Z.device());
+      EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(minibatch.examples()),
+                             norm(minibatch.H) * norm(minibatch.Y())));
+      EXPECT_TRUE(Z.rim_is_intact());
     });
   });
 }
@@ -151,46 +171,81 @@ TEST_P(BackendTest, ScatterIsBitIdenticalWhateverTheNumberOfThreads) {
 TEST_P(BackendTest, AddGramAddsTheProductsOfExamplesThatShareAnOutput) {
   run([]<class T>(Backend<T>& backend) {
     for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>&) {
-      const TypedMinibatch<T> typed(minibatch);
+      const auto groups = groups_of(TypedMinibatch<T>(minibatch));
       const auto Y = minibatch.Y();
-      const Size m = minibatch.examples();
-      const auto M = Dice(4).matrix<T>(m, m);
-      const auto truth = product(Op::transpose, Op::none, 1, Y, Y, 1, to_double(M));
-      Padded<T> M_view(M);
-      backend.add_gram(groups_of(typed), M_view);
-      EXPECT_TRUE(is_near<T>(M_view, truth, tolerance::product<T>(40), norm(M) + norm(Y) * norm(Y)));
-      EXPECT_TRUE(M_view.rim_is_intact());
+      const auto start = Dice(4).matrix<T>(minibatch.examples(), minibatch.examples());
+      const auto truth = product(Op::transpose, Op::none, 1, Y, Y, 1, to_double(start));
+      Both<T> M(backend, start), values(backend, groups.values());
+      backend.add_gram(groups, values.device(), M.device());
+      EXPECT_TRUE(is_near<T>(M.host(), truth, tolerance::product<T>(40), norm(start) + norm(Y) * norm(Y)));
+      EXPECT_TRUE(M.rim_is_intact());
     });
   });
 }
 
-TEST_P(BackendTest, ApplyRankOnesMultipliesVByAllFactorsInTheirOrder) {
+/// Γ is a matrix of the same pattern, and its values are the backend's own.
+TEST_P(BackendTest, OperationsOnAPatternTakeOtherValues) {
   run([]<class T>(Backend<T>& backend) {
-    Dice dice(22);
-    for (const auto& [D, d, fixes] : {std::tuple<Size, Size, Size>{1, 1, 1}, {50, 7, 0}, {50, 7, 3}, {301, 33, 5}}) {
-      SCOPED_TRACE(fmt::format("D = {}, d = {}, {} factors", D, d, fixes));
-      const auto V = dice.matrix<T>(d, D);
-      Padded<T> u(d, fixes), V_view(V);
-      std::vector<T> beta;
-      auto truth = to_double(V);
-      double growth = 1;
-      for (Size k = 0; k < fixes; ++k) {  // unit vectors that are not orthogonal: the order matters
-        const auto x = dice.matrix<T>(d, 1);
-        for (Size i = 0; i < d; ++i) u.view()(i, k) = static_cast<T>(static_cast<double>(x(i, 0)) / norm(x));
-        beta.push_back(static_cast<T>(dice.uniform(-0.9, 3)));
-        const auto b = static_cast<double>(beta.back());
-        growth *= 1 + std::abs(b);
-        for (Size i = 0; i < D; ++i) {
-          double projection = 0;
-          for (Size l = 0; l < d; ++l) projection += truth(l, i) * static_cast<double>(u.view()(l, k));
-          for (Size l = 0; l < d; ++l) truth(l, i) += b * projection * static_cast<double>(u.view()(l, k));
-        }
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
+      const auto groups = groups_of(TypedMinibatch<T>(minibatch));
+      const Size m = minibatch.examples();
+      Both<T> values(backend, Dice(10).matrix<T>(groups.nonzeros(), 1));
+      Matrix<double> Gamma(minibatch.outputs, m);
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        Gamma(groups.entry(e).row, groups.entry(e).example) = static_cast<double>(values(e, 0));
       }
-      backend.apply_rank_ones(u, beta, V_view);
-      EXPECT_TRUE(
-          is_near<T>(V_view, truth, tolerance::product<T>((d + 2) * std::max<Size>(fixes, 1)), growth * norm(V)));
-      EXPECT_TRUE(V_view.rim_is_intact());
-    }
+      Both<T> Z(backend, rows_of_groups(V, groups)), G(backend, Matrix<T>(V.rows(), m)), M(backend, Matrix<T>(m, m));
+      backend.add_combination(Z.device(), groups, values.device(), G.device());
+      backend.add_gram(groups, values.device(), M.device());
+      EXPECT_TRUE(is_near<T>(G.host(), product(Op::none, to_double(V), Op::none, Gamma), tolerance::product<T>(8),
+                             norm(V) * norm(Gamma)));
+      EXPECT_TRUE(is_near<T>(M.host(), product(Op::transpose, Gamma, Op::none, Gamma), tolerance::product<T>(40),
+                             norm(Gamma) * norm(Gamma)));
+    });
+  });
+}
+
+/// A pattern that is assigned again is another one, smaller or larger than before.
+TEST_P(BackendTest, PatternsMayChange) {
+  run([]<class T>(Backend<T>& backend) {
+    RowGroups<T> groups;
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>& V) {
+      const TypedMinibatch<T> typed(minibatch);
+      groups.assign(typed.targets());
+      Both<T> Z(backend, rows_of_groups(V, groups)), values(backend, groups.values());
+      Both<T> G(backend, Matrix<T>(V.rows(), minibatch.examples()));
+      backend.add_combination(Z.device(), groups, values.device(), G.device());
+      const auto truth = product(Op::none, to_double(V), Op::none, minibatch.Y());
+      EXPECT_TRUE(is_near<T>(G.host(), truth, tolerance::product<T>(8), norm(V) * norm(minibatch.Y())));
+    });
+  });
+}
+
+TEST_P(BackendTest, ReadAtAndAddAtMeetTheEntriesWithinABlockOfOutputs) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_shape<T>([&](const Minibatch& minibatch, const Matrix<T>&) {
+      const auto groups = groups_of(TypedMinibatch<T>(minibatch));
+      const Size D = minibatch.outputs, m = minibatch.examples();
+      const auto added = Dice(12).matrix<T>(groups.nonzeros(), 1);
+      for (const auto& [first, count] : {std::pair<Size, Size>{0, D}, {0, (D + 1) / 2}, {D / 3, D / 2}, {D - 1, 1}}) {
+        SCOPED_TRACE(fmt::format("outputs from {} on, {} of them", first, count));
+        const auto before = Dice(11).matrix<T>(m, count);
+        Both<T> O(backend, before), values(backend, added);
+        Both<double> out(backend, groups.nonzeros(), 1);
+        out.fill(-3);
+        backend.read_at(O.device(), first, groups, out.device());
+        backend.add_at(groups, values.device(), first, O.device());
+        auto truth = Matrix<T>::copy_of(before);
+        for (Size e = 0; e < groups.nonzeros(); ++e) {
+          const auto& entry = groups.entry(e);
+          const bool inside = entry.row >= first && entry.row < first + count;
+          ASSERT_EQ(out(e, 0), inside ? static_cast<double>(before(entry.example, entry.row - first)) : -3) << e;
+          if (inside) truth(entry.example, entry.row - first) += added(e, 0);
+        }
+        EXPECT_TRUE(is_identical<T>(O.host(), truth));
+        EXPECT_TRUE(O.rim_is_intact() && out.rim_is_intact());
+      }
+    });
   });
 }
 

@@ -42,23 +42,27 @@ void check_store(RowStore<T>& store) {
 }
 
 TEST(RowStore, GivesBackTheRowsItWasGiven) {
-  RowStore<float> single(1000, 7);
+  const auto float_backend = make_cpu_backend<float>(1);
+  RowStore<float> single(*float_backend, 1000, 7);
   check_store(single);
-  RowStore<double> twice(1000, 1);
+  const auto double_backend = make_cpu_backend<double>(1);
+  RowStore<double> twice(*double_backend, 1000, 1);
   check_store(twice);
 }
 
 TEST(RowStore, DoesTheSameInAFile) {
   const TemporaryPath temporary;
   {
-    RowStore<float> store(1000, 7, temporary.path);
+    const auto backend = make_cpu_backend<float>(1);
+    RowStore<float> store(*backend, 1000, 7, temporary.path);
     check_store(store);
   }
   EXPECT_EQ(std::filesystem::file_size(temporary.path), 1000U * 7 * sizeof(float));
 }
 
 TEST(RowStore, OfAnyExtentTakesNoMemoryUntilWritten) {
-  RowStore<float> store(2000000000, 256);  // 2 TB
+  const auto backend = make_cpu_backend<float>(1);
+  RowStore<float> store(*backend, 2000000000, 256);  // 2 TB
   const auto Z = Dice(1).matrix<float>(256, 1);
   const std::vector<Index> rows{1999999999};
   store.scatter(rows, Z);
@@ -69,14 +73,16 @@ TEST(RowStore, OfAnyExtentTakesNoMemoryUntilWritten) {
 
 TEST(RowStore, RefusesAFileThatExistsOrCannotBe) {
   const TemporaryPath temporary;
-  const RowStore<float> store(10, 2, temporary.path);
-  expect_throw<std::system_error>([&] { RowStore<float>(10, 2, temporary.path); }, {temporary.path, "exists"});
-  expect_throw<std::system_error>([&] { RowStore<float>(10, 2, "/nowhere/rows"); }, {"/nowhere/rows"});
+  const auto backend = make_cpu_backend<float>(1);
+  const RowStore<float> store(*backend, 10, 2, temporary.path);
+  expect_throw<std::system_error>([&] { RowStore<float>(*backend, 10, 2, temporary.path); }, {temporary.path, "exists"});
+  expect_throw<std::system_error>([&] { RowStore<float>(*backend, 10, 2, "/nowhere/rows"); }, {"/nowhere/rows"});
 }
 
 TEST(RowStore, RefusesImpossibleExtents) {
-  EXPECT_THROW(RowStore<double>(-1, 2), std::bad_array_new_length);
-  EXPECT_THROW(RowStore<double>(Size{1} << 40, Size{1} << 40), std::bad_array_new_length);
+  const auto backend = make_cpu_backend<double>(1);
+  EXPECT_THROW(RowStore<double>(*backend, -1, 2), std::bad_array_new_length);
+  EXPECT_THROW(RowStore<double>(*backend, Size{1} << 40, Size{1} << 40), std::bad_array_new_length);
   EXPECT_THROW(MappedMemory(std::size_t{1} << 60), std::bad_alloc);
 }
 

@@ -177,15 +177,16 @@ TYPED_TEST(SparseBatchTest, GroupsFindTheEntriesOfAnExampleInOrderOfOutputs) {
         EXPECT_EQ(groups.entry(e).example, j);
         EXPECT_LT(row, groups.entry(e).row);
         row = groups.entry(e).row;
-        groups.set_value(e, static_cast<TypeParam>(100 * j + row));
+        EXPECT_EQ(groups.values()[static_cast<std::size_t>(e)], groups.entry(e).value);
         ++found;
       }
     }
     EXPECT_EQ(found, groups.nonzeros());
-    for (Size group = 0; group < groups.count(); ++group) {
-      for (const auto& entry : groups.entries(group)) {
-        EXPECT_EQ(entry.value, static_cast<TypeParam>(100 * entry.example + entry.row));
-      }
+    EXPECT_EQ(static_cast<Size>(groups.values().size()), groups.nonzeros());
+    for (Size row = 0; row <= D; ++row) {
+      const Size group = groups.first_group(row);
+      EXPECT_TRUE(group == groups.count() || groups.row(group) >= row);
+      EXPECT_TRUE(group == 0 || groups.row(group - 1) < row);
     }
   }
 }

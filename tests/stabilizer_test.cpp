@@ -79,6 +79,12 @@ struct State {
   Matrix<T> V, U, U_inv_T;
 };
 
+template <class T>
+void check_once(const StabilizerOptions& options, State<T>& state) {
+  const auto backend = make_cpu_backend<T>(1);
+  Stabilizer<T>(*backend, options, state.U.rows()).check(*backend, state.factors());
+}
+
 /// The error of a check in W: a few products, each amplified by the condition it mends.
 template <class T>
 double limit(Size d, double condition) {
@@ -96,8 +102,9 @@ TEST_P(StabilizerTest, CheckBringsSingularValuesIntoTheRangeAndLeavesWUnchanged)
       State<T> state(dice, known, 20);
       const auto W = state.W();
       const double condition = known.front() / known.back();
-      Stabilizer<T> stabilizer(options(), state.U.rows());
-      stabilizer.check(*make_cpu_backend<T>(2), state.factors());
+      const auto backend = make_cpu_backend<T>(2);
+      Stabilizer<T> stabilizer(*backend, options(), state.U.rows());
+      stabilizer.check(*backend, state.factors());
       EXPECT_TRUE(is_near<double>(state.W(), W, limit<T>(state.U.rows(), condition)));
       EXPECT_TRUE(state.inverse_is_fresh());
       const double slack = GetParam().kind == Stabilize::power ? 1e-3 : 1e-5;
@@ -128,7 +135,7 @@ TEST_P(StabilizerTest, CheckAgreesWithTheReference) {
       for (Size k = 0; k < 5; ++k)
         reference.U[static_cast<std::size_t>(i)][static_cast<std::size_t>(k)] = static_cast<double>(state.U(i, k));
     }
-    Stabilizer<T>(options(), 5).check(*make_cpu_backend<T>(1), state.factors());
+    check_once<T>(options(), state);
     if (GetParam().kind == Stabilize::pristine) {
       reference.restore_pristine();
     } else {
@@ -151,8 +158,9 @@ TEST_P(StabilizerTest, SafeUIsLeftAloneButForItsFreshInverse) {
     Dice dice(82);
     State<T> state(dice, {2.4, 1, 0.5}, 12);
     const auto U = Matrix<T>::copy_of(state.U), V = Matrix<T>::copy_of(state.V);
-    Stabilizer<T> stabilizer(options(), 3);
-    stabilizer.check(*make_cpu_backend<T>(1), state.factors());
+    const auto backend = make_cpu_backend<T>(1);
+    Stabilizer<T> stabilizer(*backend, options(), 3);
+    stabilizer.check(*backend, state.factors());
     EXPECT_TRUE(is_identical<T>(state.U, U));
     EXPECT_TRUE(is_identical<T>(state.V, V));
     EXPECT_TRUE(state.inverse_is_fresh());
@@ -165,8 +173,8 @@ TEST_P(StabilizerTest, ChecksInSuccessionMendWhatComesUpEachTime) {
   run([&]<class T>() {  // also that nothing of one check is applied to V again in the next
     Dice dice(83);
     State<T> state(dice, {1, 0.9, 0.8, 0.7}, 30);
-    Stabilizer<T> stabilizer(options(), 4);
     const auto backend = make_cpu_backend<T>(1);
+    Stabilizer<T> stabilizer(*backend, options(), 4);
     for (int round = 0; round < 3; ++round) {
       for (Size k = 0; k < 4; ++k) state.U(k, 1) *= T(0.2), state.U(2, k) *= T(4);
       const auto W = state.W();
@@ -187,7 +195,7 @@ TEST_P(StabilizerTest, HugeSingularValueIsMendedWithoutHarmToW) {
     state.U = Matrix<T>::identity(3);
     state.U(1, 1) = T(0x1p60);
     const auto W = state.W();
-    Stabilizer<T>(options(), 3).check(*make_cpu_backend<T>(1), state.factors());
+    check_once<T>(options(), state);
     EXPECT_TRUE(is_near<double>(state.W(), W, limit<T>(3, 1)));
     for (const double sigma : state.sigma()) EXPECT_TRUE(sigma > low && sigma < high) << sigma;
   });
@@ -199,7 +207,7 @@ TEST_P(StabilizerTest, WorksInOneDimension) {
       Dice dice(85);
       State<T> state(dice, {sigma}, 5);
       const auto W = state.W();
-      Stabilizer<T>(options(), 1).check(*make_cpu_backend<T>(1), state.factors());
+      check_once<T>(options(), state);
       EXPECT_TRUE(is_near<double>(state.W(), W, limit<T>(1, 1)));
       EXPECT_NEAR(state.sigma()[0], 1, 10 * tolerance::epsilon<T>);
     }
@@ -213,7 +221,7 @@ TEST_P(StabilizerTest, SingularUIsLeftToTheNextStep) {
     state.U = Matrix<T>::identity(3);
     state.U(2, 2) = 0;
     const auto W = state.W();
-    Stabilizer<T>(options(), 3).check(*make_cpu_backend<T>(1), state.factors());
+    check_once<T>(options(), state);
     EXPECT_TRUE(is_near<double>(state.W(), W, limit<T>(3, 1)));
     EXPECT_TRUE(all_finite<T>(state.U) && all_finite<T>(state.V));
   });
@@ -226,7 +234,7 @@ TEST(Stabilizer, RestoresThePristineStateOverSeveralBlocksOfRows) {
       const auto backend = make_cpu_backend<T>(1);
       State<T> state(dice, {3, 0.1}, 2 * backend->rows_per_block(2) + 5);
       const auto W = state.W();
-      Stabilizer<T> stabilizer({}, 2);
+      Stabilizer<T> stabilizer(*backend, {}, 2);
       stabilizer.restore_pristine(*backend, state.factors());
       EXPECT_TRUE(is_near<T>(state.V, W, tolerance::product<T>(2), norm(W) + 3 * norm(state.V)));
       EXPECT_TRUE(is_identical<T>(state.U, Matrix<T>::identity(2)));
@@ -249,8 +257,9 @@ TEST(Stabilizer, InvertsAfreshUnlessSingular) {
 }
 
 TEST(Stabilizer, IsDueEveryNCheckStepsUnlessItIsNever) {
-  const Stabilizer<double> stabilizer({.kind = Stabilize::svd, .n_check = 3}, 2),
-      never({.kind = Stabilize::never, .n_check = 3}, 2);
+  const auto backend = make_cpu_backend<double>(1);
+  const Stabilizer<double> stabilizer(*backend, {.kind = Stabilize::svd, .n_check = 3}, 2),
+      never(*backend, {.kind = Stabilize::never, .n_check = 3}, 2);
   for (std::int64_t steps = 1; steps < 10; ++steps) {
     EXPECT_EQ(stabilizer.due(steps), steps % 3 == 0);
     EXPECT_FALSE(never.due(steps));
@@ -259,7 +268,7 @@ TEST(Stabilizer, IsDueEveryNCheckStepsUnlessItIsNever) {
 
 TEST(Stabilizer, RefusesOptionsThatMakeNoSense) {
   const auto refuse = [](const StabilizerOptions& options, const std::vector<std::string>& words) {
-    expect_throw<std::invalid_argument>([&] { Stabilizer<double>(options, 3); }, words);
+    expect_throw<std::invalid_argument>([&] { Stabilizer<double>(*make_cpu_backend<double>(1), options, 3); }, words);
   };
   refuse({.sigma_low = 0}, {"[0, 100]"});
   refuse({.sigma_low = -1}, {"[-1, 100]"});

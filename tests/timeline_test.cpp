@@ -28,7 +28,7 @@ void PrintTo(const TimelineCase& param, std::ostream* out) { *out << "D = " << p
 class Pair {
  public:
   Pair(const TimelineCase& param, std::uint64_t seed)
-      : dice(seed), Z(param.d, param.D), store(param.D, param.d), timeline(*backend, store, param.zero, param.options) {
+      : dice(seed), Z(param.d, param.D), store(*backend, param.D, param.d), timeline(*backend, store, param.zero, param.options) {
     if (param.zero) return;
     dice.fill(Z.view());
     backend->copy(Z, store.view());
@@ -191,7 +191,7 @@ TEST(Timeline, RowsThatStayAwayAreNeverWritten) {
 
 TEST(Timeline, RefusesBadOptions) {
   const auto backend = make_cpu_backend<float>(1);
-  RowStore<float> store(5, 2);
+  RowStore<float> store(*backend, 5, 2);
   expect_throw<std::invalid_argument>([&] { Timeline<float>(*backend, store, true, {.panel_rank = -1}); },
                                       {"panel_rank = -1"});
   expect_throw<std::invalid_argument>([&] { Timeline<float>(*backend, store, true, {.radix = 1}); }, {"radix = 1"});

@@ -16,14 +16,15 @@ Matrix<double> to_dense(const Window<double>& window, Size D) {
   Matrix<double> Y(D, window.columns());
   for (std::size_t slot = 0; slot < window.rows().size(); ++slot) {
     for (auto e = window.first_entry(slot); e != Window<double>::none; e = window.entry(e).next) {
-      Y(window.rows()[slot], window.entry(e).column) += window.entry(e).value;
+      Y(window.rows()[slot], window.entry(e).column) += window.values()(e, 0);
     }
   }
   return Y;
 }
 
 TEST(Window, HoldsTheMinibatchesSideBySide) {
-  Window<double> window;
+  const auto backend = make_cpu_backend<double>(1);
+  Window<double> window(*backend);
   RowGroups<double> groups;
   for (const auto seed : seeds(5)) {  // one window after another: clear() must forget everything
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -34,7 +35,7 @@ TEST(Window, HoldsTheMinibatchesSideBySide) {
       const auto minibatch = make_minibatch(dice, {D, 1, dice.between(1, 20), dice.between(0, 5)});
       const TypedMinibatch<double> typed(minibatch);
       groups.assign(typed.targets());
-      window.append(groups, minibatch.examples());
+      window.append(groups, MatrixView<const double>(groups.values().data(), groups.nonzeros(), 1), minibatch.examples());
       Matrix<double> wider(D, truth.cols() + minibatch.examples());
       std::copy_n(truth.data(), truth.size(), wider.data());
       std::copy_n(minibatch.Y().data(), D * minibatch.examples(), wider.data() + truth.size());
