@@ -7,6 +7,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "widehead/device_state.h"
 #include "widehead/errors.h"
 
 namespace widehead {
@@ -14,7 +15,9 @@ namespace widehead {
 template <class T>
 CrossEntropyLayer<T>::CrossEntropyLayer(std::string_view head, const LayerOptions& options,
                                         std::shared_ptr<Backend<T>> backend, Size further_rows)
-    : OutputLayer<T>(options, std::move(backend)), head_(head), rows_(options.dim, options.outputs + further_rows) {
+    : OutputLayer<T>(options, std::move(backend)),
+      head_(head),
+      rows_(options.dim, options.outputs + further_rows, this->backend().memory()) {
   if (!std::holds_alternative<SquaredError>(options.loss)) {
     throw std::invalid_argument(fmt::format("head '{}' minimises the cross-entropy; it cannot take the loss '{}'", head,
                                             name_of(options.loss)));
@@ -25,7 +28,7 @@ CrossEntropyLayer<T>::CrossEntropyLayer(std::string_view head, const LayerOption
 
 template <class T>
 void CrossEntropyLayer<T>::visit_own_state(StateVisitor& visitor) {
-  visitor.block("rows", rows_.view());
+  visit_block(visitor, this->backend(), "rows", rows_.view());
   visitor.scalar("norm_bound", norm_bound_);
   if (visitor.loading() && !(norm_bound_ >= 0)) visitor.refuse("norm_bound", "is not a bound");
 }
@@ -139,9 +142,9 @@ void CrossEntropyLayer<T>::write_weights(Size first, MatrixView<T> out) {
 
 template <class T>
 Matrix<T> CrossEntropyLayer<T>::gram() {
-  Matrix<T> Q(this->dim(), this->dim());
+  Matrix<T> Q(this->dim(), this->dim(), this->backend().memory());
   this->gram_of_rows(W(), Q);
-  return Q;
+  return this->host_copy(Q);
 }
 
 template class CrossEntropyLayer<float>;

@@ -18,6 +18,13 @@ constexpr std::array<std::string_view, 7> names_of_heads = {"windowed", "factore
                                                             "softmax",  "hierarchical", "sampled"};
 constexpr std::size_t spherical_heads = 4;  // the first ones
 
+template <class T>
+void require_host(std::string_view head, const std::shared_ptr<Backend<T>>& backend) {
+  if (!backend || backend->memory().is_host()) return;
+  throw std::invalid_argument(
+      fmt::format("head '{}' exists on the CPU only, but the device is {}", head, backend->device()));
+}
+
 }  // namespace
 
 std::span<const std::string_view> head_names() { return names_of_heads; }
@@ -52,6 +59,7 @@ std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::share
     return std::make_unique<FactoredLayer<T>>(options.layer, options.factored, std::move(backend));
   }
   if (options.head == "reference") {
+    require_host(options.head, backend);
     if constexpr (std::is_same_v<T, double>) {
       return std::make_unique<ReferenceLayer>(options.layer, options.factored.stabilizer, std::move(backend));
     }
@@ -64,6 +72,7 @@ std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::share
     return std::make_unique<HierarchicalLayer<T>>(options.layer, options.hierarchical, std::move(backend));
   }
   if (options.head == "sampled") {
+    require_host(options.head, backend);
     return std::make_unique<SampledSoftmaxLayer<T>>(options.layer, options.softmax, options.sampled,
                                                     std::move(backend));
   }

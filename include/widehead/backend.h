@@ -17,6 +17,7 @@
 #include "widehead/adam.h"
 #include "widehead/loss.h"
 #include "widehead/matrix.h"
+#include "widehead/softmax_parts.h"
 #include "widehead/sparse_batch.h"
 
 namespace widehead {
@@ -42,10 +43,10 @@ struct Selection {
 /// What a loss depends on, and what it answers, for a minibatch.
 template <class T>
 struct Judged {
-  ConstView<double> q, s;         ///< m; s is read where the loss uses it
-  ConstView<double> o;            ///< outputs at the targets, by entry of the RowGroups
-  MatrixView<T> a, b, gamma;      ///< m: ∂L/∂q, ∂L/∂s, γ = Γᵀ1
-  MatrixView<T> g;                ///< ∂L/∂o by entry: the values of Γ
+  ConstView<double> q, s;     ///< m; s is read where the loss uses it
+  ConstView<double> o;        ///< outputs at the targets, by entry of the RowGroups
+  MatrixView<T> a, b, gamma;  ///< m: ∂L/∂q, ∂L/∂s, γ = Γᵀ1
+  MatrixView<T> g;            ///< ∂L/∂o by entry: the values of Γ
 };
 struct Verdict {
   double L = 0;          ///< summed over the minibatch
@@ -160,7 +161,8 @@ class Backend {
   // ── columns here and there ────────────────────────────────────────────────────────────────────
   static constexpr Index no_column = -1;
   /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
-  virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) = 0;
+  virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to,
+                            MatrixView<T> C) = 0;
   /// The first counts[k] elements of column k ← 0.
   virtual void clear_tops(std::span<const Index> counts, MatrixView<T> A) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
@@ -199,6 +201,24 @@ class Backend {
   virtual void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) = 0;
   /// A ← diag(a) A.
   virtual void scale_rows(ConstView<T> a, MatrixView<T> A) = 0;
+
+  // ── two-level softmax: parts of W (softmax_parts.h) ───────────────────────────────────────────
+  /// Whether the operations on parts are best given all of them at once. Else a part is best taken from its logits to
+  /// its update while its rows are in the cache, by any number of threads with a part each.
+  virtual bool takes_parts_at_once() const = 0;
+  /// For every part: O ← W_c H, with its rows of W (held as d x rows) and its pairs' columns of H (d x pairs). E is
+  /// the logits of all parts.
+  virtual void part_logits(const SoftmaxParts<T>& parts, PartRange range, ConstView<T> W, ConstView<T> H,
+                           MatrixView<T> E) = 0;
+  /// For every pair: O ← exp(O − max O), and what there is to know of it.
+  virtual void part_softmax(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E,
+                            const PartStatistics<T>& out) = 0;
+  /// For every part, from the exponentials and their sums: R = exp(O − log Z) diag(s) − Y, which takes their place;
+  /// G ← W_cᵀ R (d x pairs) unless it is empty; W_c ← W_c − η R Hᵀ unless η = 0.
+  virtual void part_backward(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E, ConstView<double> sums,
+                             ConstView<T> H, T eta, MatrixView<T> W, MatrixView<T> G) = 0;
+  /// A ← A − 1(log Z)ᵀ + 1bᵀ with the log Z of every column: its log softmax, plus b (1 x columns, or empty).
+  virtual void log_softmax_columns(ConstView<T> b, MatrixView<T> A) = 0;
 
   // ── what is below the output layer ────────────────────────────────────────────────────────────
   /// A ← s(A + b1ᵀ), in place; an empty b is zero.

@@ -38,6 +38,7 @@ class CrossEntropyLayer : public OutputLayer<T> {
 
   MatrixView<T> W() { return rows_.view().columns(0, this->outputs()); }  // d x D
   MatrixView<T> further_rows() { return rows_.view().columns(this->outputs(), rows_.cols() - this->outputs()); }
+  MatrixView<T> all_rows() { return rows_; }
   ConstView<T> H_scored() const { return H_scored_; }
 
   /// For heads whose step touches few rows. @throws std::invalid_argument where there is a weight decay
@@ -63,7 +64,7 @@ class CrossEntropyLayer : public OutputLayer<T> {
 
  private:
   std::string head_;
-  Matrix<T> rows_;         // d x (D + further rows)
+  Matrix<T> rows_;         // d x (D + further rows), of the backend's memory
   double norm_bound_ = 0;  // ≥ ‖rows_‖_F
 
   // of the minibatch

@@ -1,7 +1,8 @@
 #pragma once
 /// The two-level hierarchical softmax, for comparison. Consecutive outputs form about √D classes, and
-///   p(i | h) = p(class of i | h) · p(i | its class, h)        both softmaxes: of A h, A (classes x d), and of W h in
-///   the class L = Σⱼ wⱼ Σ_t y_t (log Z_classes − (A h)_c(t) + log Z_c(t) − o_t)
+///   p(i | h) = p(class of i | h) · p(i | its class, h)
+///   L = Σⱼ wⱼ Σ_t y_t (log Z_classes − (A h)_c(t) + log Z_c(t) − o_t)
+/// both softmaxes: of A h, A (classes x d), and of W h in the class.
 /// A step is O(√D d) per target: the classes, and the outputs of the classes that have targets. Examples with targets
 /// in the same class share its products. It is another model than the full softmax, and exact for what it is.
 ///
@@ -10,6 +11,7 @@
 
 #include "widehead/cross_entropy_layer.h"
 #include "widehead/output_classes.h"
+#include "widehead/softmax_parts.h"
 
 namespace widehead {
 
@@ -28,7 +30,7 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
                     std::shared_ptr<Backend<T>> backend);
 
   const OutputClasses& classes() const { return classes_; }
-  ConstView<T> class_weights() { return this->further_rows(); }  ///< A as d x classes
+  Matrix<T> class_weights() { return this->host_copy(A()); }  ///< A as d x classes
   /// With one target per example, in classes of mean size.
   std::vector<GemmShape> step_products(Size m) const override;
 
@@ -42,54 +44,38 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
  private:
   HierarchicalLayer(const LayerOptions& options, OutputClasses classes, std::shared_ptr<Backend<T>> backend);
 
-  /// A class with targets. Its pairs are the examples that have some in it, its entries those of Y.
-  struct Part {
-    Size cls, first_pair, pairs, first_entry, entries;
-    Size offset;  ///< of its logits in E_
-  };
-  struct Pair {
-    Index example;
-    double mass;   ///< Σ y of the example's targets in the class
-    double sum;    ///< of the class's exponentials, as they are in E_
-    double log_Z;  ///< of the class
-  };
   enum class Update { no, yes };
 
   MatrixView<T> A() { return this->further_rows(); }
   MatrixView<T> rows_of(Size cls) { return this->W().columns(classes_.first(cls), classes_.size(cls)); }
-  MatrixView<T> logits_of(const Part& part) { return {E_.data() + part.offset, classes_.size(part.cls), part.pairs}; }
-  MatrixView<T> columns_of(const Part& part, Matrix<T>& by_pair) {
-    return {by_pair.data() + part.first_pair * this->dim(), this->dim(), part.pairs};
-  }
-  void group_by_class(Size examples);
-  template <class Then>
-  void observe(ConstView<T> H, const Then& then);
-  void observe_part(const Part& part);
-  void pass_back_part(const Part& part, const SparseBatch<T>& targets, Update update, T eta, bool wants_gradient);
-  void pass_back_classes(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
-  double pass_over_classes(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
-  void take_log_softmax(MatrixView<T> O);
+  void group_by_class(const SparseBatch<T>& targets);
   template <class Work>
   void for_each_part(const Work& work);
+  void pass_over_parts(ConstView<T> H, Update update, T eta, bool wants_gradient);
+  void take_log_p(const SparseBatch<T>& targets);
+  void add_up_gradient(MatrixView<T> grad_H);
+  double pass(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
 
   OutputClasses classes_;
 
   // of the minibatch
-  std::vector<Part> parts_;            // by class
-  std::vector<Pair> pairs_;            // by part
-  std::vector<Index> pair_examples_;   // the same as a list
-  std::vector<Index> pair_of_entry_;   // within its part
+  SoftmaxParts<T> parts_;              // the classes with targets, then A
   std::vector<double> log_p_, log_Z_;  // of the entries of Y; of the classes, m
   Size scored_class_ = -1;             // whose log p is in scores_
 
-  // scratch
-  Matrix<T> E_;                                      // the parts' logits, then exponentials: size x pairs each
-  Matrix<T> E_A_;                                    // classes x m
-  Matrix<T> H_pairs_, grad_pairs_;                   // d x pairs
-  Matrix<T> log_p_classes_, scores_, exponentials_;  // classes x m; size x m of the class scored
-  std::vector<Index> slot_;                          // m: pair of an example in the part at work, or −1
-  std::vector<T> maxima_, factors_;                  // pairs, or m; m
-  std::vector<double> sums_;                         // as maxima_
+  // scratch of the backend
+  Matrix<T> E_;                       // the parts' logits, then exponentials, then R
+  Matrix<T> H_pairs_, grad_pairs_;    // d x pairs
+  Matrix<T> maxima_;                  // pairs
+  Matrix<double> statistics_;         // logits of the entries; log Z of the pairs; their sums
+  Matrix<T> one_;                     // 1 x 1
+  Matrix<T> log_p_classes_, scores_;  // classes x m; size x m of the class scored
+
+  // scratch of the host
+  std::vector<Index> slot_;                          // m: pair of an example in the part being made, or −1
+  std::vector<std::int64_t> pair_offsets_;           // m + 1: where the pairs of an example begin …
+  std::vector<Index> pairs_by_example_, all_first_;  // … among these; as many zeros
+  Matrix<double> host_statistics_;
 };
 
 }  // namespace widehead

@@ -12,7 +12,8 @@ namespace widehead {
 
 struct SoftmaxOptions {
   /// Memory for exp(O), which is D m values: with less than that, blocks of it are computed twice. Never less than a
-  /// block (Backend::rows_per_block) is used. The result does not depend on it.
+  /// block (Backend::rows_per_block) is used, so that a device which takes all of W at once computes nothing twice.
+  /// The result does not depend on it.
   Size logits_bytes = Size{256} << 20;
 };
 
@@ -39,6 +40,7 @@ class SoftmaxLayer : public CrossEntropyLayer<T> {
   void compute_block(Size first, MatrixView<T> O);
   void observe(ConstView<T> H, Size keep);
   enum class Update { no, yes };
+  void prepare_residual(const SparseBatch<T>& targets);
   void pass_back(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
 
   SoftmaxOptions softmax_;
@@ -48,13 +50,21 @@ class SoftmaxLayer : public CrossEntropyLayer<T> {
   std::vector<double> log_p_;  // of the entries of Y
   std::vector<double> log_Z_;  // m
 
-  // scratch
-  Matrix<T> H_T_;     // m x d
-  Matrix<T> E_;       // m x (kept rows, and a block if some are not kept): exp(O − max)
-  Matrix<T> maxima_;  // m x blocks
-  Matrix<T> grad_T_;  // m x d
-  std::vector<T> factors_;
-  std::vector<double> sums_, peaks_, o_;  // m, m, entries of Y
+  // scratch of the backend
+  Matrix<T> H_T_;                          // m x d
+  Matrix<T> E_;                            // m x (kept rows, and a block if some are not kept): exp(O − max)
+  Matrix<T> maxima_;                       // m x blocks
+  Matrix<double> sums_;                    // m x blocks, likewise
+  Matrix<double> o_;                       // entries of Y
+  Matrix<T> grad_T_;                       // m x d
+  Matrix<T> factors_room_, minus_Y_room_;  // where the host's cannot be reached
+
+  // scratch of the host
+  Matrix<T> host_maxima_;
+  Matrix<double> host_sums_, host_o_;
+  Matrix<T> factors_;          // m x blocks
+  std::vector<T> minus_Y_;     // entries of Y: −w y
+  std::vector<double> peaks_;  // m
 };
 
 }  // namespace widehead

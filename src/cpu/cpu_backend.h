@@ -75,6 +75,15 @@ class CpuBackend final : public Backend<T> {
   void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
   void scale_rows(ConstView<T> a, MatrixView<T> A) override;
 
+  bool takes_parts_at_once() const override { return false; }
+  void part_logits(const SoftmaxParts<T>& parts, PartRange range, ConstView<T> W, ConstView<T> H,
+                   MatrixView<T> E) override;
+  void part_softmax(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E,
+                    const PartStatistics<T>& out) override;
+  void part_backward(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E, ConstView<double> sums,
+                     ConstView<T> H, T eta, MatrixView<T> W, MatrixView<T> G) override;
+  void log_softmax_columns(ConstView<T> b, MatrixView<T> A) override;
+
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
@@ -100,6 +109,9 @@ class CpuBackend final : public Backend<T> {
   JudgeRoom judge_room_;
   blas::SvdRoom<T> svd_room_;
   Matrix<T> activation_room_;  // a column for each thread
+  Matrix<T> softmax_room_;     // log_softmax_columns: the exponentials
+  std::vector<T> maxima_;      // the same
+  std::vector<double> sums_;   // the same
 };
 
 }  // namespace widehead

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../judge.h"
+#include "parts.h"
 #include "pattern.h"
 #include "resources.h"
 #include "staging.h"
@@ -79,6 +80,15 @@ class CudaBackend final : public Backend<T> {
   void exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
   void scale_rows(ConstView<T> a, MatrixView<T> A) override;
 
+  bool takes_parts_at_once() const override { return true; }
+  void part_logits(const SoftmaxParts<T>& parts, PartRange range, ConstView<T> W, ConstView<T> H,
+                   MatrixView<T> E) override;
+  void part_softmax(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E,
+                    const PartStatistics<T>& out) override;
+  void part_backward(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E, ConstView<double> sums,
+                     ConstView<T> H, T eta, MatrixView<T> W, MatrixView<T> G) override;
+  void log_softmax_columns(ConstView<T> b, MatrixView<T> A) override;
+
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
@@ -120,6 +130,8 @@ class CudaBackend final : public Backend<T> {
   MatrixView<U> download(MatrixView<const U> A, Matrix<U>& room);
   /// The mirror of Y, which is brought up to date first.
   const cuda::Pattern<T>& pattern(const RowGroups<T>& Y);
+  /// The mirror of these lists, likewise.
+  const cuda::PartsCopy<T>& mirror(const SoftmaxParts<T>& parts);
   Verdict judge_by_the_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                             const Judged<T>& x);
   /// LU in place; 0, or where the first pivot is that is zero.
