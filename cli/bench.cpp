@@ -342,8 +342,8 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
       double turn = 0;
       std::int64_t steps = 0;
       while (steps == 0 || (turn < seconds_at_least && steps < steps_at_most)) {
-        const auto [seconds, count] = feed.steps(*layer, grad_H);
-        turn += seconds;
+        const auto [duration, count] = feed.steps(*layer, grad_H);
+        turn += duration;
         steps += count;
       }
       return turn / static_cast<double>(steps);

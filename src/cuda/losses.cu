@@ -255,6 +255,8 @@ void CudaBackend<T>::exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima,
 #define WIDEHEAD_INSTANTIATE(T)                                                                        \
   template Verdict CudaBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,   \
                                          const Judged<T>&);                                            \
+  template void CudaBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>, \
+                                            const Judged<T>&, MatrixView<double>);                     \
   template void CudaBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>, \
                                                ConstView<double>, MatrixView<double>, MatrixView<T>);  \
   template void CudaBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);   \
