@@ -17,6 +17,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "widehead/device.h"
 #include "widehead/errors.h"
 #include "widehead/system_info.h"
 #include "widehead/verify.h"
@@ -42,6 +43,7 @@ struct Settings {
   double warm_up = 0.5;
   std::int64_t turn_steps = 1000;
   int threads = 0;
+  std::string device = "cpu";
   Precision precision = Precision::f32;
   bool json = false;
   SyntheticOptions data;
@@ -59,12 +61,20 @@ template <class T>
 class Feed {
  public:
   /// @param a  the curvature of the loss
-  Feed(const SyntheticOptions& data, double a, double lambda) : stream_(data) {
-    constexpr std::uint64_t batches = 16;
+  Feed(const SyntheticOptions& data, double a, double lambda, Backend<T>& backend)
+      : stream_(data), waits_(backend.memory().is_host()) {
+    const std::uint64_t batches = waits_ ? 16 : 64;
     for (std::uint64_t t = 0; t < batches; ++t) {
       batches_.push_back(stream_.batch(t));
       etas_.push_back(lambda / (2 * a * spectral_norm_squared<T>(batches_.back().H)));
+      const auto& H = batches_.back().H;
+      H_.emplace_back(H.rows(), H.cols(), backend.memory());
+      backend.template transfer<T>(H.view(), H_.back());
     }
+  }
+  /// Takes steps of a layer; returns the seconds of the steps alone, and how many they were.
+  std::pair<double, std::int64_t> steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
+    return waits_ ? std::pair{step(layer, grad_H), std::int64_t{1}} : enqueue_steps(layer, grad_H);
   }
   /// Takes the next step of a layer; returns the seconds of the step alone.
   double step(OutputLayer<T>& layer, MatrixView<T> grad_H) {
@@ -72,12 +82,26 @@ class Feed {
     stream_.redraw_targets(t_, batch);
     const auto targets = batch.targets();
     const auto start = Clock::now();
-    layer.step(batch.H, targets, etas_[t_++ % batches_.size()], grad_H);
+    layer.step(H_[t_ % batches_.size()], targets, etas_[t_ % batches_.size()], grad_H);
+    ++t_;
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
  private:
+  /// All batches once, as a training loop gives them to a device: nobody waits before the last.
+  std::pair<double, std::int64_t> enqueue_steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
+    for (auto& batch : batches_) stream_.redraw_targets(t_++, batch);
+    const auto start = Clock::now();
+    for (std::size_t k = 0; k < batches_.size(); ++k) {
+      layer.enqueue_step(H_[k], batches_[k].targets(), etas_[k], grad_H);
+    }
+    layer.settle();
+    return {std::chrono::duration<double>(Clock::now() - start).count(), static_cast<std::int64_t>(batches_.size())};
+  }
+
   SyntheticStream<T> stream_;
+  bool waits_;
+  std::vector<Matrix<T>> H_;  // of the batches, where the layer is
   std::vector<SyntheticBatch<T>> batches_;
   std::vector<double> etas_;
   std::uint64_t t_ = 0;
@@ -180,6 +204,7 @@ VerifyReport require_exact(const Settings& settings, const Shape& shape, const s
   options.lambda = lambda;
   options.steps = 20;
   options.threads = settings.threads;
+  options.device = settings.device;
   auto report = verify<T>(options);
   const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-12;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
@@ -261,8 +286,8 @@ void bench_upkeep(const Settings& settings, const Shape& shape, const std::share
     const auto options =
         head_options(settings, shape, "factored", SquaredError{}, settings.head.factored.stabilizer.kind);
     const auto layer = make_head<T>(options, backend);
-    Feed<T> feed(data_of(settings, shape), layer->curvature(), lambda);
-    Matrix<T> grad_H(shape.dim, shape.batch);
+    Feed<T> feed(data_of(settings, shape), layer->curvature(), lambda, *backend);
+    Matrix<T> grad_H(shape.dim, shape.batch, backend->memory());
     auto line = describe(settings, shape, *layer);
     line["stabilizer"] = name_of(options.factored.stabilizer.kind, stabilize_names());
     line["lambda"] = lambda;
@@ -316,16 +341,18 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     double take_turn(double seconds_at_least, std::int64_t steps_at_most, MatrixView<T> grad_H) {
       double turn = 0;
       std::int64_t steps = 0;
-      for (; steps == 0 || (turn < seconds_at_least && steps < steps_at_most); ++steps) {
-        turn += feed.step(*layer, grad_H);
+      while (steps == 0 || (turn < seconds_at_least && steps < steps_at_most)) {
+        const auto [duration, count] = feed.steps(*layer, grad_H);
+        turn += duration;
+        steps += count;
       }
       return turn / static_cast<double>(steps);
     }
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
   };
-  const auto backend = make_cpu_backend<T>(settings.threads);
+  const auto backend = make_backend<T>(settings.device, settings.threads);
   std::list<RowsFile> rows_files;
-  Matrix<T> grad_H(shape.dim, shape.batch);
+  Matrix<T> grad_H(shape.dim, shape.batch, backend->memory());
   std::vector<Contestant> contestants;
   for (const auto& loss : settings.losses) {
     for (const auto& head : settings.heads) {
@@ -340,7 +367,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
       std::optional<VerifyReport> exactness;
       if (is_spherical(head)) exactness = require_exact<T>(settings, shape, head, loss, head_lambda);
       auto layer = make_head<T>(options, backend);
-      Feed<T> feed(data_of(settings, shape), layer->curvature(), head_lambda);
+      Feed<T> feed(data_of(settings, shape), layer->curvature(), head_lambda, *backend);
       contestants.push_back({head, head_loss, head_lambda, std::move(exactness), std::move(layer), std::move(feed)});
       contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
       contestants.back().windows_before = contestants.back().windows();
@@ -457,6 +484,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object a line");
   add_precision(*command, settings->precision);
   add_threads(*command, settings->threads);
+  add_device(*command, settings->device);
   add_choice(*command, "--activation", settings->data.activation, activation_names(),
              "what the hidden vectors come out of");
   add_choice(*command, "--init", settings->head.layer.initial, initial_names(), "initial W");

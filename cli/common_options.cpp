@@ -33,6 +33,11 @@ void add_threads(CLI::App& command, int& threads) {
       ->capture_default_str();
 }
 
+void add_device(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "where the layer lives and computes: cpu, cuda, or cuda:N for the GPU number N")
+      ->capture_default_str();
+}
+
 /// Parameters are set once all is read: they may come before the names of the losses that have them.
 void add_losses(CLI::App& command, std::vector<Loss>& losses) {
   constexpr auto* group = "Loss";

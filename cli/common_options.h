@@ -78,6 +78,7 @@ std::string_view name_of(Precision precision);
 
 void add_precision(CLI::App& command, Precision& precision);
 void add_threads(CLI::App& command, int& threads);
+void add_device(CLI::App& command, std::string& device);
 /// --loss LIST --epsilon --scale --shift --unobserved --observed
 void add_losses(CLI::App& command, std::vector<Loss>& losses);
 /// --weight-decay --init-scale --seed

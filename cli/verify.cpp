@@ -162,6 +162,7 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object");
   add_precision(*command, settings->precision);
   add_threads(*command, options.threads);
+  add_device(*command, options.device);
   add_target_law(*command, options.data.targets);
   add_losses(*command, settings->losses);
   add_layer_options(*command, options.head.layer);

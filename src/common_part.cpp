@@ -57,11 +57,10 @@ void CommonPart<T>::add_to_N(const Derivatives<T>& by, double eta, MatrixView<T>
 }
 
 template <class T>
-bool CommonPart<T>::prepare(ConstView<T> H, double c) {
-  if (!in_use_) return true;
+void CommonPart<T>::prepare(ConstView<T> H, double c) {
+  if (!in_use_) return;
   backend_.multiply_in_double(Op::none, H, factors_.scratch(H.cols, 2), c, common_, next_);
   backend_.round(next_, next_rounded_);
-  return backend_.find_non_finite(next_rounded_) < 0;
 }
 
 template <class T>

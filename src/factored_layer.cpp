@@ -148,7 +148,8 @@ void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
         "this step, which was not taken; any other eta will do",
         this->steps() + 1, c, rcond, eta, 2 * static_cast<double>(eta) * backend.dot(gram_update_.H_a(), H)));
   }
-  if (!fits(H, by, S, TH, eta, c) || !common_.prepare(H, static_cast<double>(c))) {
+  common_.prepare(H, static_cast<double>(c));
+  if (!fits(H, by, S, TH, eta, c) || !common_.fits()) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }

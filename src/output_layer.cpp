@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "widehead/errors.h"
 #include "widehead/random.h"
@@ -47,11 +48,16 @@ OutputLayer<T>::OutputLayer(const LayerOptions& options, std::shared_ptr<Backend
 // ── what every call checks ──────────────────────────────────────────────────────────────────────
 
 template <class T>
-ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what) {
+void OutputLayer<T>::check_shape(ConstView<T> H, const char* what) const {
   if (H.empty() || H.rows != dim() || H.cols < 1 || H.stride < H.rows) {
     throw std::invalid_argument(fmt::format("{}: H is {} x {} (stride {}), but d = {} and m must be at least 1", what,
                                             H.rows, H.cols, H.stride, dim()));
   }
+}
+
+template <class T>
+ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what) {
+  check_shape(H, what);
   H = backend_->template reach<T>(H, H_room_);
   if (std::isfinite(backend_->rough_squared_norm(H))) return H;
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
@@ -63,9 +69,8 @@ ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what) {
 }
 
 template <class T>
-ConstView<T> OutputLayer<T>::take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
-                                        const char* what) {
-  const auto H_here = take_hidden(H, what);
+void OutputLayer<T>::check_targets(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                   const char* what) const {
   if (targets.outputs() != outputs()) {
     throw std::invalid_argument(
         fmt::format("{}: targets are for D = {}, but the layer has D = {}", what, targets.outputs(), outputs()));
@@ -78,7 +83,25 @@ ConstView<T> OutputLayer<T>::take_batch(ConstView<T> H, const SparseBatch<T>& ta
     throw std::invalid_argument(fmt::format("{}: grad_H is {} x {} (stride {}), but H is {} x {}", what, grad_H.rows,
                                             grad_H.cols, grad_H.stride, H.rows, H.cols));
   }
+}
+
+template <class T>
+ConstView<T> OutputLayer<T>::take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
+                                        const char* what) {
+  const auto H_here = take_hidden(H, what);
+  check_targets(H, targets, grad_H, what);
   return H_here;
+}
+
+template <class T>
+void OutputLayer<T>::check_rate(double eta) const {
+  if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
+    throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
+  }
+  if (!(eta * options_.weight_decay < 1) || !(shrinkage(static_cast<T>(eta)) > T(0))) {
+    throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
+                                            options_.weight_decay, eta * options_.weight_decay));
+  }
 }
 
 template <class T>
@@ -94,18 +117,32 @@ void OutputLayer<T>::deliver(ConstView<T> result, MatrixView<T> out) {
 template <class T>
 double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
   H = take_batch(H, targets, grad_H, "step");
-  if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
-    throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
-  }
-  if (!(eta * options_.weight_decay < 1) || !(shrinkage(static_cast<T>(eta)) > T(0))) {
-    throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
-                                            options_.weight_decay, eta * options_.weight_decay));
-  }
+  check_rate(eta);
   const auto grad_here = room_for(grad_H);
   const double loss = take_step(H, targets, static_cast<T>(eta), grad_here);
   ++steps_;
   deliver(grad_here, grad_H);
   return loss;
+}
+
+template <class T>
+void OutputLayer<T>::enqueue_step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
+  check_shape(H, "enqueue_step");
+  check_targets(H, targets, grad_H, "enqueue_step");
+  check_rate(eta);
+  if (!backend_->can_reach(H.data) || (!grad_H.empty() && !backend_->can_reach(grad_H.data))) {
+    throw std::invalid_argument("enqueue_step: H and grad_H must be in the memory of device " + backend_->device());
+  }
+  if (take_step_later(H, targets, static_cast<T>(eta), grad_H)) {
+    ++steps_;
+  } else {
+    enqueued_loss_ += step(H, targets, eta, grad_H);
+  }
+}
+
+template <class T>
+double OutputLayer<T>::settle() {
+  return std::exchange(enqueued_loss_, 0.0) + settle_steps();
 }
 
 template <class T>

@@ -17,6 +17,7 @@ SphericalLayer<T>::SphericalLayer(const LayerOptions& options, std::shared_ptr<B
       uses_sum_(widehead::uses_sum(options.loss)),
       statistics_room_(this->backend().memory()),
       derivatives_room_(this->backend().memory()),
+      ledger_(3, 1, this->backend().memory()),
       grad_H_(this->backend().memory()) {}
 
 template <class T>
@@ -44,21 +45,53 @@ void SphericalLayer<T>::observe_targets(ConstView<T> H, const SparseBatch<T>& ta
   observe(H, Y, statistics_);
 }
 
+/// Where what the loss says goes; after observe_targets.
 template <class T>
-double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, const T* eta) {
-  observe_targets(H, targets);
-  const Size m = H.cols, entries = derivatives_.Gamma.nonzeros();
+Judged<T> SphericalLayer<T>::room_for_judgement(const SparseBatch<T>& targets) {
   auto& by = derivatives_;
+  const Size m = targets.examples(), entries = by.Gamma.nonzeros();
   const auto room = derivatives_room_.scratch(3 * m + entries, 1);
   by.a = room.block(0, 0, m, 1);
   by.b = room.block(m, 0, m, 1);
   by.gamma = room.block(2 * m, 0, m, 1);
   by.g = room.block(3 * m, 0, entries, 1);
+  by.a_is_one = std::holds_alternative<SquaredError>(this->options().loss) && !targets.weighted();
+  return {statistics_.q, statistics_.s, statistics_.o, by.a, by.b, by.gamma, by.g};
+}
+
+template <class T>
+bool SphericalLayer<T>::take_step_later(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
+  if (!can_update_later()) return false;
+  observe_targets(H, targets);
+  const auto judged = room_for_judgement(targets);
+  this->backend().judge_later(this->options().loss, this->outputs(), derivatives_.Gamma, targets.weights(), judged,
+                              ledger_);
+  if (grad_H.empty()) grad_H = grad_H_.scratch(H.rows, H.cols);
+  update_later(H, derivatives_, eta, grad_H);
+  return true;
+}
+
+template <class T>
+double SphericalLayer<T>::settle_steps() {
+  Matrix<double> ledger(ledger_.rows(), 1);
+  this->backend().template transfer<double>(ledger_.view(), ledger);
+  this->backend().clear_in_double(ledger_);
+  if (ledger(1, 0) != 0 || !std::isfinite(ledger(0, 0))) {
+    throw NumericalError(fmt::format(
+        "step {} or one of those enqueued before it: the loss or its derivatives are not finite ({} examples): the run "
+        "has diverged, and the layer with it",
+        this->steps(), ledger(1, 0)));
+  }
+  return ledger(0, 0);
+}
+
+template <class T>
+double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, const T* eta) {
+  observe_targets(H, targets);
+  const auto judged = room_for_judgement(targets);
+  auto& by = derivatives_;
   const Loss& loss = this->options().loss;
-  by.a_is_one = std::holds_alternative<SquaredError>(loss) && !targets.weighted();
-  const auto verdict = this->backend().judge(
-      loss, this->outputs(), by.Gamma, targets.weights(),
-      {statistics_.q, statistics_.s, statistics_.o, by.a, by.b, by.gamma, by.g});
+  const auto verdict = this->backend().judge(loss, this->outputs(), by.Gamma, targets.weights(), judged);
   by.largest_a = verdict.largest_a;
   if (verdict.bad < 0) return verdict.L;
 

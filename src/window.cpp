@@ -103,6 +103,7 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
                                               columns.size(), values.size()));
   }
   clear();
+  reserve_values(static_cast<Size>(values.size()));
   for (const Index row : rows) {
     if (row < 0 || row >= outputs) visitor.refuse("rows", fmt::format("names output {}, but D = {}", row, outputs));
     if (2 * (rows_.size() + 1) > table_.size()) grow_table();
@@ -122,7 +123,6 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
     add_entry(slots[e], static_cast<Index>(columns[e]));
   }
   columns_ = examples;
-  reserve_values(static_cast<Size>(values.size()));
   const MatrixView<const T> loaded(values.data(), static_cast<Size>(values.size()), 1);
   backend_.template transfer<T>(loaded, values_.view().block(0, 0, loaded.rows, 1));
 }

@@ -153,26 +153,44 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   return true;
 }
 
+/// The read-only half: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns c.
 template <class T>
-void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
-
-  // ── the read-only half ────────────────────────────────────────────────────────────────────────
   backpropagate(H, by, grad_H);
-  const auto SH = T_.scratch(2 * d + window_.columns(), m);
+  const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
   gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, static_cast<T>(c),
-                            SH.block(0, 0, d, m));
-  if (!fits(H, by, SH, eta) || !common_.prepare(H, c)) {
+                            H_hat);
+  return c;
+}
+
+template <class T>
+void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
+  const Size d = this->dim(), m = H.cols;
+  timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
+  commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
+  common_.commit();
+  if (window_.columns() + m > windowed_.window) close_window();
+}
+
+template <class T>
+void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  const double c = prepare(H, by, eta, grad_H);
+  const auto SH = T_.scratch(2 * this->dim() + window_.columns(), H.cols);
+  common_.prepare(H, c);
+  if (!fits(H, by, SH, eta) || !common_.fits()) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
+  commit_all(H, by, eta, c);
+}
 
-  // ── the commit half ───────────────────────────────────────────────────────────────────────────
-  timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
-  commit(H, by, SH, eta, c);
-  common_.commit();
-  if (window_.columns() + m > windowed_.window) close_window();
+template <class T>
+void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  const double c = prepare(H, by, eta, grad_H);
+  common_.prepare(H, c);
+  commit_all(H, by, eta, c);
 }
 
 /// [Q; U; E] ← [c²Q; cU; cE] − 2η [P; UH diag(a); EH diag(a)] Hᵀ, Q its symmetric part; then E gains the

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "widehead/device.h"
 #include "widehead/heads.h"
 
 namespace widehead::test {
@@ -33,6 +34,7 @@ struct HeadCase {
   bool exists_in_float = true;
   bool keeps_Q_symmetric = true;  ///< to the last bit; the paper's text as it stands does not
   Dtype dtype = Dtype::f64;
+  std::string device = "cpu";
 };
 inline void PrintTo(const HeadCase& head, std::ostream* out) { *out << head.label << "_" << name_of(head.dtype); }
 
@@ -110,14 +112,19 @@ inline std::vector<HeadCase> all_heads() {
   return heads;
 }
 
-/// The given heads in the precisions they exist in.
+/// The given heads in the precisions they exist in, and on the first GPU where there is one.
 inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads) {
   std::vector<HeadCase> cases;
-  for (auto head : heads) {
-    for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
-      if (dtype == Dtype::f32 && !head.exists_in_float) continue;
-      head.dtype = dtype;
-      cases.push_back(head);
+  for (const std::string device : {"cpu", "cuda"}) {
+    if (device == "cuda" && cuda_devices() == 0) continue;
+    for (auto head : heads) {
+      if (device == "cuda" && head.options.head == "reference") continue;
+      for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+        if (dtype == Dtype::f32 && !head.exists_in_float) continue;
+        head.dtype = dtype;
+        head.device = device;
+        cases.push_back(head);
+      }
     }
   }
   return cases;
@@ -125,7 +132,7 @@ inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads) {
 
 /// For INSTANTIATE_TEST_SUITE_P.
 inline std::string case_name(const testing::TestParamInfo<HeadCase>& info) {
-  return info.param.label + "_" + name_of(info.param.dtype);
+  return info.param.label + "_" + name_of(info.param.dtype) + (info.param.device == "cpu" ? "" : "_Cuda");
 }
 
 /// TEST_P(…) { run([&]<class T>() { … }); }
@@ -145,7 +152,7 @@ template <class T>
 std::unique_ptr<OutputLayer<T>> make_layer(const HeadCase& head, LayerOptions layer, int threads = 1) {
   auto options = head.options;
   options.layer = std::move(layer);
-  return make_head<T>(options, make_cpu_backend<T>(threads));
+  return make_head<T>(options, make_backend<T>(head.device, threads));
 }
 
 }  // namespace widehead::test

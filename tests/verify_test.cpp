@@ -18,6 +18,7 @@ namespace {
 VerifyOptions options_for(const HeadCase& head, std::int64_t steps) {
   VerifyOptions options;
   options.head = head.options;
+  options.device = head.device;
   options.head.factored.stabilizer = {};  // as it comes
   const bool slow = head.label == "reference";
   options.head.layer = {.outputs = slow ? 60 : 300, .dim = slow ? 8 : 24, .initial = Initial::normal};

@@ -190,6 +190,10 @@ class Backend {
   /// The loss of all examples with targets Y. No weights mean 1 for each.
   virtual Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                         const Judged<T>& x) = 0;
+  /// The same without waiting: ledger (3 x 1) gains L, and the number of examples with something not finite; its third
+  /// value is for the backend.
+  virtual void judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                           const Judged<T>& x, MatrixView<double> ledger) = 0;
   /// With t = Hᵀω and s = Hᵀw̄ the columns of ts (CommonPart, common_part.h):
   /// factors ← −η [2a∘t + b, 2a∘s + D b + γ],   v ← 4a∘s + 2γ + D b.
   virtual void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,

@@ -31,8 +31,10 @@ class CommonPart {
   /// After observe with the same H; and before prepare.
   void add_to_N(const Derivatives<T>& by, double eta, MatrixView<T> N);
 
-  /// Computes the step, without taking it; false when it is not finite.
-  bool prepare(ConstView<T> H, double c);
+  /// Computes the step, without taking it.
+  void prepare(ConstView<T> H, double c);
+  /// Whether what it computed is finite.
+  bool fits() const { return !in_use_ || backend_.find_non_finite(next_rounded_) < 0; }
   void commit();
 
   /// ω and w̄, where they are in use.

@@ -82,6 +82,14 @@ class OutputLayer {
   /// A step happens wholly or not at all: whatever it throws, the layer is as before.
   double step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H = {});
 
+  /// The same step for a device that works by itself: nobody waits, neither for the loss, which is added to what the
+  /// next `settle` returns, nor to see whether H and the step are finite. `settle` tells that too; a layer that went
+  /// wrong so has taken steps it should not have, and must be loaded or made anew. Views must be of the backend's
+  /// memory. Heads that look at their results in between, and all heads on the CPU, take the step at once.
+  void enqueue_step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H);
+  /// Waits for the steps enqueued, and returns their loss, summed. @throws NumericalError where one of them diverged
+  double settle();
+
   /// The same loss and gradient without the step.
   double evaluate(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H = {});
 
@@ -144,6 +152,12 @@ class OutputLayer {
   virtual void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out);
   /// The fields of the implementation, for visit_state. @throws std::logic_error unless overridden
   virtual void visit_own_state(StateVisitor& visitor);
+  /// Enqueues the step where it can do so without waiting.
+  virtual bool take_step_later(ConstView<T>, const SparseBatch<T>&, T /*eta*/, MatrixView<T> /*grad_H*/) {
+    return false;
+  }
+  /// The loss of the steps taken later, since the last call.
+  virtual double settle_steps() { return 0; }
   /// Takes the H whose outputs write_scores will be asked for.
   virtual void begin_scores(ConstView<T> H) = 0;
   /// out (rows.size() x m) ← W[rows] H.
@@ -184,6 +198,9 @@ class OutputLayer {
                              const Compute& compute);
 
  private:
+  void check_shape(ConstView<T> H, const char* what) const;
+  void check_targets(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
+  void check_rate(double eta) const;
   ConstView<T> take_hidden(ConstView<T> H, const char* what);
   ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what);
   /// Where a result is computed that goes to `out`: itself, or a room of the backend's memory.
@@ -200,6 +217,7 @@ class OutputLayer {
 
   LayerOptions options_;
   std::int64_t steps_ = 0;
+  double enqueued_loss_ = 0;  // of steps taken at once all the same
   std::shared_ptr<Backend<T>> backend_;
   Matrix<T> H_room_, out_room_;     // copies of what came from the host, or goes there
   Matrix<T> host_H_;                // a copy on the host, for eta_for

@@ -39,6 +39,8 @@ class SphericalLayer : public OutputLayer<T> {
 
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
   double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
+  bool take_step_later(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  double settle_steps() override;
   void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) override;
 
   /// q and o of H, and s where the loss uses it. `statistics` has the right sizes.
@@ -49,6 +51,10 @@ class SphericalLayer : public OutputLayer<T> {
   /// @throws NumericalError with the layer as before
   virtual void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) = 0;
 
+  /// Whether `update_later` exists: the same update without looking at any result.
+  virtual bool can_update_later() const { return false; }
+  virtual void update_later(ConstView<T>, const Derivatives<T>&, T /*eta*/, MatrixView<T> /*grad_H*/) {}
+
   /// Observes and judges; returns L. `eta` is for the error message, if there is one.
   double judge(ConstView<T> H, const SparseBatch<T>& targets, const T* eta);
   const Statistics& statistics() const { return statistics_; }
@@ -58,12 +64,14 @@ class SphericalLayer : public OutputLayer<T> {
 
  private:
   void observe_targets(ConstView<T> H, const SparseBatch<T>& targets);
+  Judged<T> room_for_judgement(const SparseBatch<T>& targets);
 
   bool uses_sum_;
   Statistics statistics_;
   Derivatives<T> derivatives_;
   Matrix<double> statistics_room_;  // q, s and o, one after another
   Matrix<T> derivatives_room_;      // a, b, γ and g likewise
+  Matrix<double> ledger_;           // Backend::judge_later
   Matrix<T> grad_H_;                // d x m, where the caller wants none
   Matrix<double> host_statistics_;  // for log_prob
 };

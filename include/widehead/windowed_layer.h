@@ -51,6 +51,9 @@ class WindowedLayer final : public SphericalLayer<T> {
   void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
+  /// A device that does not factor U takes nothing back to the host.
+  bool can_update_later() const override { return !this->backend().factorizes_fast(); }
+  void update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
   void begin_scores(ConstView<T> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<T> out) override;
@@ -63,6 +66,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   MatrixView<T> U_T() { return S_T_.view().columns(this->dim(), this->dim()); }
   MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
 
+  double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
+  void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);

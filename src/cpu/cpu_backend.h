@@ -69,6 +69,8 @@ class CpuBackend final : public Backend<T> {
 
   Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                 const Judged<T>& x) override;
+  void judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                   const Judged<T>& x, MatrixView<double> ledger) override;
   void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
                       ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) override;
   void exponentiate_rows(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;

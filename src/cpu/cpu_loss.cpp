@@ -12,6 +12,14 @@ Verdict CpuBackend<T>::judge(const Loss& loss, Size outputs, const RowGroups<T>&
 }
 
 template <class T>
+void CpuBackend<T>::judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                                const Judged<T>& x, MatrixView<double> ledger) {
+  const auto verdict = judge(loss, outputs, Y, weights, x);
+  ledger(0, 0) += verdict.L;
+  if (verdict.bad >= 0) ledger(1, 0) += 1;
+}
+
+template <class T>
 void CpuBackend<T>::common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
                                    ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) {
   const auto D = static_cast<double>(outputs);
@@ -44,6 +52,8 @@ void CpuBackend<T>::scale_rows(ConstView<T> a, MatrixView<T> A) {
 #define WIDEHEAD_INSTANTIATE(T)                                                                                      \
   template Verdict CpuBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,                  \
                                         const Judged<T>&);                                                           \
+  template void CpuBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>,               \
+                                           const Judged<T>&, MatrixView<double>);                                    \
   template void CpuBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>,                \
                                               ConstView<double>, MatrixView<double>, MatrixView<T>);                 \
   template void CpuBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);                  \

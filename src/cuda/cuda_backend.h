@@ -74,6 +74,8 @@ class CudaBackend final : public Backend<T> {
 
   Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                 const Judged<T>& x) override;
+  void judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                   const Judged<T>& x, MatrixView<double> ledger) override;
   void common_factors(double eta, Size outputs, ConstView<T> a, ConstView<T> b, ConstView<T> gamma,
                       ConstView<double> ts, MatrixView<double> factors, MatrixView<T> v) override;
   void exponentiate_rows(MatrixView<T> A, MatrixView<T> maxima, MatrixView<double> sums) override;
@@ -132,6 +134,8 @@ class CudaBackend final : public Backend<T> {
   const cuda::Pattern<T>& pattern(const RowGroups<T>& Y);
   /// The mirror of these lists, likewise.
   const cuda::PartsCopy<T>& mirror(const SoftmaxParts<T>& parts);
+  const void* enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                                const Judged<T>& x, double* ledger);
   Verdict judge_by_the_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                             const Judged<T>& x);
   /// LU in place; 0, or where the first pivot is that is zero.

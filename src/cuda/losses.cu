@@ -79,7 +79,7 @@ __global__ void judge_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y,
 }
 
 /// One block, in a fixed order.
-__global__ void summarize_kernel(Size m, Opinions of, Summary* summary) {
+__global__ void summarize_kernel(Size m, Opinions of, Summary* summary, double* ledger) {
   double L = 0, largest_a = 0;
   Size bad = nobody;
   for (Size j = threadIdx.x; j < m; j += blockDim.x) {
@@ -91,6 +91,11 @@ __global__ void summarize_kernel(Size m, Opinions of, Summary* summary) {
   largest_a = cuda::combine_block(largest_a, cuda::Larger{});
   bad = cuda::combine_block(bad, cuda::Smaller{});
   if (threadIdx.x != 0) return;
+  if (ledger != nullptr) {  // for judge_later
+    ledger[0] += L;
+    ledger[1] += bad == nobody ? 0 : 1;
+    return;
+  }
   summary->L = L;
   summary->largest_a = largest_a;
   summary->bad = bad;
@@ -119,11 +124,10 @@ __global__ void exponentiate_columns_kernel(cuda::DeviceView<T> A, Size rows, cu
 
 }  // namespace
 
+/// The summary goes to the ledger, or else to the address returned.
 template <class T>
-Verdict CudaBackend<T>::judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
-                              const Judged<T>& x) {
-  if (std::holds_alternative<CustomLoss>(loss)) return judge_by_the_host(loss, outputs, Y, weights, x);
-  if (Y.examples() <= 0) return {};
+const void* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y,
+                                              std::span<const T> weights, const Judged<T>& x, double* ledger) {
   const auto m = static_cast<std::size_t>(Y.examples()), entries = static_cast<std::size_t>(Y.nonzeros());
   const auto y = pattern(Y);
   const T* weight = send(weights);
@@ -145,15 +149,38 @@ Verdict CudaBackend<T>::judge(const Loss& loss, Size outputs, const RowGroups<T>
       },
       loss);
   cuda::check_launch("judge_kernel");
-  summarize_kernel<<<1, cuda::block_size, 0, on_stream>>>(Y.examples(), opinions, summary);
+  summarize_kernel<<<1, cuda::block_size, 0, on_stream>>>(Y.examples(), opinions, summary, ledger);
   cuda::check_launch("summarize_kernel");
-  const auto result = fetch(summary);
+  return summary;
+}
+
+template <class T>
+Verdict CudaBackend<T>::judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                              const Judged<T>& x) {
+  if (std::holds_alternative<CustomLoss>(loss)) return judge_by_the_host(loss, outputs, Y, weights, x);
+  if (Y.examples() <= 0) return {};
+  const auto result = fetch(static_cast<const Summary*>(enqueue_judgement(loss, outputs, Y, weights, x, nullptr)));
   Verdict verdict{result.L, result.largest_a};
   if (result.bad != nobody) {
     verdict.bad = result.bad;
     verdict.at_bad = {result.at_bad[0], result.at_bad[1], result.at_bad[2]};
   }
   return verdict;
+}
+
+template <class T>
+void CudaBackend<T>::judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
+                                 const Judged<T>& x, MatrixView<double> ledger) {
+  if (!std::holds_alternative<CustomLoss>(loss)) {
+    if (Y.examples() > 0) enqueue_judgement(loss, outputs, Y, weights, x, ledger.data);
+    return;
+  }
+  const auto verdict = judge_by_the_host(loss, outputs, Y, weights, x);
+  const auto book = device_view(ledger);
+  cuda::for_each(stream(), 1, 1, [=] __device__(Size, Size) {
+    book[0] += verdict.L;
+    book[1] += verdict.bad >= 0 ? 1 : 0;
+  });
 }
 
 /// A function of the host's cannot run on the device: everything it sees comes here, and its answers go back.
@@ -228,6 +255,8 @@ void CudaBackend<T>::exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima,
 #define WIDEHEAD_INSTANTIATE(T)                                                                        \
   template Verdict CudaBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,   \
                                          const Judged<T>&);                                            \
+  template void CudaBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>, \
+                                            const Judged<T>&, MatrixView<double>);                     \
   template void CudaBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>, \
                                                ConstView<double>, MatrixView<double>, MatrixView<T>);  \
   template void CudaBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);   \
