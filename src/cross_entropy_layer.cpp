@@ -29,6 +29,7 @@ CrossEntropyLayer<T>::CrossEntropyLayer(std::string_view head, const LayerOption
 template <class T>
 void CrossEntropyLayer<T>::visit_own_state(StateVisitor& visitor) {
   visit_block(visitor, this->backend(), "rows", rows_.view());
+  if (!visitor.loading() && std::isinf(norm_bound_)) norm_bound_ = std::sqrt(this->backend().dot(rows_, rows_));
   visitor.scalar("norm_bound", norm_bound_);
   if (visitor.loading() && !(norm_bound_ >= 0)) visitor.refuse("norm_bound", "is not a bound");
 }

@@ -7,6 +7,8 @@
 #include <exception>
 #include <stdexcept>
 
+#include "widehead/errors.h"
+
 namespace widehead {
 namespace {
 
@@ -40,6 +42,7 @@ HierarchicalLayer<T>::HierarchicalLayer(const LayerOptions& options, OutputClass
     *scratch = Matrix<T>(memory);
   }
   statistics_ = Matrix<double>(memory);
+  ledger_ = Matrix<double>(1, 1, memory);
   one_ = Matrix<T>(1, 1, memory);
   const T one = 1;
   this->backend().template transfer<T>(MatrixView<const T>(&one, 1, 1), one_);
@@ -127,25 +130,25 @@ void HierarchicalLayer<T>::for_each_part(const Work& work) {
 /// Each part from its outputs to its update: what could fail was excluded before. With R = (p s − Y) diag(w) of the
 /// part, ∇h of a pair is W_cᵀ r and W_c ← W_c − η R Hᵀ, where W_c is the rows of a class, or A.
 template <class T>
-void HierarchicalLayer<T>::pass_over_parts(ConstView<T> H, Update update, T eta, bool wants_gradient) {
+void HierarchicalLayer<T>::pass_over_parts(ConstView<T> H, Update update, T eta, MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size pairs = parts_.pair_count(), entries = parts_.entry_count();
   const auto H_pairs = H_pairs_.scratch(this->dim(), pairs);
   backend.move_columns(H, parts_.examples(), {}, H_pairs);
-  const auto grad_pairs = wants_gradient ? grad_pairs_.scratch(this->dim(), pairs) : MatrixView<T>();
+  const auto grad_pairs = grad_H.empty() ? MatrixView<T>() : grad_pairs_.scratch(this->dim(), pairs);
   const auto E = E_.scratch(parts_.logits(), 1);
   const auto all = statistics_.scratch(entries + 2 * pairs, 1);
-  const auto sums = all.block(entries + pairs, 0, pairs, 1);
-  const PartStatistics<T> statistics{all.block(0, 0, entries, 1), maxima_.scratch(pairs, 1), sums,
-                                     all.block(entries, 0, pairs, 1)};
+  known_ = {all.block(0, 0, entries, 1), maxima_.scratch(pairs, 1), all.block(entries + pairs, 0, pairs, 1),
+            all.block(entries, 0, pairs, 1)};
   for_each_part([&](PartRange range) {
     backend.part_logits(parts_, range, this->all_rows(), H_pairs, E);
-    backend.part_softmax(parts_, range, E, statistics);
-    if (wants_gradient || update == Update::yes) {
-      backend.part_backward(parts_, range, E, sums, H_pairs, update == Update::yes ? eta : T(0), this->all_rows(),
-                            grad_pairs);
+    backend.part_softmax(parts_, range, E, known_);
+    if (!grad_H.empty() || update == Update::yes) {
+      backend.part_backward(parts_, range, E, known_.sums, H_pairs, update == Update::yes ? eta : T(0),
+                            this->all_rows(), grad_pairs);
     }
   });
+  if (!grad_H.empty()) add_up_gradient(grad_H);
 }
 
 /// log p of every entry of Y, and log Z of the classes.
@@ -194,8 +197,7 @@ template <class T>
 double HierarchicalLayer<T>::pass(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta,
                                   MatrixView<T> grad_H) {
   group_by_class(targets);
-  pass_over_parts(H, update, eta, !grad_H.empty());
-  if (!grad_H.empty()) add_up_gradient(grad_H);
+  pass_over_parts(H, update, eta, grad_H);
   take_log_p(targets);
   return this->loss_of(targets, log_p_, log_Z_);
 }
@@ -210,6 +212,31 @@ double HierarchicalLayer<T>::take_step(ConstView<T> H, const SparseBatch<T>& tar
 }
 
 template <class T>
+bool HierarchicalLayer<T>::take_step_later(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
+  if (!this->backend().takes_parts_at_once()) return false;
+  this->take_non_negative_targets(targets);
+  group_by_class(targets);
+  pass_over_parts(H, Update::yes, eta, grad_H);
+  this->backend().add_part_loss(parts_, known_, ledger_);
+  this->forget_bound();
+  return true;
+}
+
+template <class T>
+double HierarchicalLayer<T>::settle_steps() {
+  double L = 0;
+  this->backend().template transfer<double>(ledger_.view(), MatrixView<double>(&L, 1, 1));
+  this->backend().clear_in_double(ledger_);
+  if (!std::isfinite(L)) {
+    throw NumericalError(
+        fmt::format("step {} or one of those enqueued before it: the loss is {}: the run has diverged, and the layer "
+                    "with it",
+                    this->steps(), L));
+  }
+  return L;
+}
+
+template <class T>
 double HierarchicalLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) {
   this->take_non_negative_targets(targets);
   return pass(H, targets, Update::no, T(0), grad_H);
@@ -219,7 +246,7 @@ template <class T>
 void HierarchicalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
   this->take_targets(targets);
   group_by_class(targets);
-  pass_over_parts(H, Update::no, T(0), false);
+  pass_over_parts(H, Update::no, T(0), {});
   take_log_p(targets);
   this->spread(targets, log_p_, out);
 }

@@ -157,6 +157,20 @@ TEST_P(BackendTest, PartsFollowTheirDefinition) {
         EXPECT_TRUE(is_near<T>(c.G.host(), truth.G, p + tolerance::product<T>(2100), norm_W * norm_R));
         EXPECT_TRUE(is_near<T>(c.W.host(), truth.W, p + tolerance::product<T>(31), norm_W + eta * norm_R * norm_H));
         EXPECT_TRUE(c.rims_are_intact());
+        Both<double> total(backend, 1, 1);
+        total.fill(1000);
+        backend.add_part_loss(c.parts, {c.o.device(), c.maxima.device(), c.sums.device(), c.log_Z.device()},
+                              total.device());
+        double L = 0, scale = 1000;
+        for (Size k = 0; k < truth.log_Z.rows(); ++k) {
+          L += c.parts.pairs()[static_cast<std::size_t>(k)].mass * truth.log_Z(k, 0);
+          scale += 2 * (std::abs(truth.log_Z(k, 0)) + 1);
+        }
+        for (Size e = 0; e < truth.o.rows(); ++e) {
+          L -= static_cast<double>(c.parts.entries()[static_cast<std::size_t>(e)].value) * truth.o(e, 0);
+          scale += std::abs(truth.o(e, 0)) + 1;
+        }
+        EXPECT_NEAR(total(0, 0), 1000 + L, (logit + 8 * tolerance::epsilon<T>)*scale);
       }
     }
   });

@@ -20,8 +20,11 @@ struct SoftmaxCase {
   std::string head;
   Dtype dtype = Dtype::f64;
   int threads = 1;
+  std::string device = "cpu";
 };
-inline void PrintTo(const SoftmaxCase& c, std::ostream* out) { *out << c.head << "_" << name_of(c.dtype); }
+inline void PrintTo(const SoftmaxCase& c, std::ostream* out) {
+  *out << c.head << "_" << name_of(c.dtype) << " on " << c.device;
+}
 
 inline std::vector<SoftmaxCase> softmax_cases() {
   std::vector<SoftmaxCase> cases;
@@ -29,6 +32,10 @@ inline std::vector<SoftmaxCase> softmax_cases() {
     for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
       for (const int threads : {1, 2}) cases.push_back({head, dtype, threads});
     }
+  }
+  if (cuda_devices() == 0) return cases;
+  for (const auto* head : {"softmax", "hierarchical"}) {  // those that exist there
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64}) cases.push_back({head, dtype, 1, "cuda"});
   }
   return cases;
 }
@@ -43,7 +50,8 @@ class SoftmaxHeadTest : public testing::TestWithParam<SoftmaxCase> {
   bool is(const char* head) const { return GetParam().head == head; }
 };
 inline std::string softmax_case_name(const testing::TestParamInfo<SoftmaxCase>& info) {
-  return fmt::format("{}_{}_{}threads", info.param.head, name_of(info.param.dtype), info.param.threads);
+  const auto where = info.param.device == "cpu" ? fmt::format("{}threads", info.param.threads) : "Cuda";
+  return fmt::format("{}_{}_{}", info.param.head, name_of(info.param.dtype), where);
 }
 
 inline HeadOptions small_options(const std::string& head, LayerOptions layer) {
@@ -55,7 +63,7 @@ inline HeadOptions small_options(const std::string& head, LayerOptions layer) {
 
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_softmax_layer(const SoftmaxCase& c, LayerOptions layer) {
-  return make_head<T>(small_options(c.head, std::move(layer)), make_cpu_backend<T>(c.threads));
+  return make_head<T>(small_options(c.head, std::move(layer)), make_backend<T>(c.device, c.threads));
 }
 
 /// E(i) by its definition: the probability that n draws meet output i. What cancels is in long double.

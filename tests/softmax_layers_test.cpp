@@ -147,6 +147,52 @@ TEST_P(SoftmaxHeadTest, StepWithoutAGradientIsTheSameStep) {
   });
 }
 
+TEST_P(SoftmaxHeadTest, EnqueuedStepsAreTheSameSteps) {
+  run([&]<class T>() {
+    constexpr Size d = 6, m = 7;
+    Dice dice(26);
+    const LayerOptions options{.outputs = 50, .dim = d, .initial = Initial::normal};
+    const auto a = make_softmax_layer<T>(GetParam(), options), b = make_softmax_layer<T>(GetParam(), options);
+    auto& memory = b->backend().memory();
+    double loss = 0;
+    Matrix<T> grad_a(d, m), grad_b(d, m), H_there(d, m, memory), grad_there(d, m, memory);
+    for (int t = 0; t < 3; ++t) {
+      const TypedMinibatch<T> typed(make_positive_minibatch(dice, {50, d, m, 2, true}));
+      loss += a->step(typed.H, typed.targets(), 0.1, grad_a);
+      b->backend().template transfer<T>(typed.H, H_there);
+      b->enqueue_step(H_there, typed.targets(), 0.1, grad_there);
+      b->backend().template transfer<T>(grad_there.view(), grad_b);
+      EXPECT_TRUE(is_identical<T>(grad_a, grad_b));
+    }
+    EXPECT_NEAR(b->settle(), loss, 8 * tolerance::epsilon<T> * loss);
+    EXPECT_EQ(b->settle(), 0);
+    EXPECT_TRUE(is_identical<T>(a->weights(), b->weights()));
+    EXPECT_EQ(b->steps(), 3);
+    const TypedMinibatch<T> typed(make_positive_minibatch(dice, {50, d, m, 2}));  // and a step that looks
+    EXPECT_EQ(b->step(typed.H, typed.targets(), 0.1), a->step(typed.H, typed.targets(), 0.1));
+    EXPECT_TRUE(is_identical<T>(a->weights(), b->weights()));
+  });
+}
+
+template <class T>
+void expect_nan_is_told() {
+  const auto layer = make_softmax_layer<T>({"hierarchical", Dtype::f64, 1, "cuda"},
+                                           {.outputs = 50, .dim = 6, .initial = Initial::normal});
+  Dice dice(27);
+  TypedMinibatch<T> typed(make_positive_minibatch(dice, {50, 6, 7, 2}));
+  typed.H(3, 4) = std::numeric_limits<T>::quiet_NaN();
+  Matrix<T> H_there(6, 7, layer->backend().memory());
+  layer->backend().template transfer<T>(typed.H, H_there);
+  layer->enqueue_step(H_there, typed.targets(), 0.1, {});
+  EXPECT_THROW(layer->settle(), NumericalError);
+  EXPECT_EQ(layer->settle(), 0);
+}
+TEST(SoftmaxHeads, EnqueuedStepThatIsNotFiniteIsTold_Cuda) {
+  if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
+  expect_nan_is_told<float>();
+  expect_nan_is_told<double>();
+}
+
 // ── probabilities and scores ────────────────────────────────────────────────────────────────────
 
 TEST_P(SoftmaxHeadTest, ProbabilitiesAreThoseOfTheDefinitionAndSumToOne) {
@@ -228,7 +274,7 @@ TEST_P(SoftmaxHeadTest, WeightsStartAsThoseOfTheDenseHead) {
   run([&]<class T>() {
     const LayerOptions options{.outputs = 30, .dim = 4, .initial = Initial::normal, .seed = 5};
     const auto layer = make_softmax_layer<T>(GetParam(), options);
-    DenseLayer<T> dense(options, make_cpu_backend<T>(1));
+    DenseLayer<T> dense(options, make_backend<T>(GetParam().device, 1));
     EXPECT_TRUE(is_identical<T>(layer->weights(), dense.weights()));
     EXPECT_TRUE(is_identical<T>(layer->gram(), dense.gram()));
     EXPECT_EQ(norm(make_softmax_layer<T>(GetParam(), {.outputs = 30, .dim = 4})->weights()), 0);
@@ -360,6 +406,16 @@ TEST(SoftmaxHeads, RefuseImpossibleOptions) {
   refuse("hierarchical", {"classes = -1", "D = 9"}, [](auto& options) { options.hierarchical.classes = -1; });
   refuse("hierarchical", {"classes = 10", "D = 9"}, [](auto& options) { options.hierarchical.classes = 10; });
   refuse("hierarchical", {"8 frequencies", "D = 9"}, [](auto& options) { options.hierarchical.frequencies.resize(8); });
+}
+
+TEST(SoftmaxHeads, HeadsOfTheCpuAreRefusedElsewhere_Cuda) {
+  if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
+  for (const auto* head : {"sampled", "reference"}) {
+    const auto make = [&] {
+      make_head<double>(small_options(head, {.outputs = 9, .dim = 3}), make_backend<double>("cuda"));
+    };
+    expect_throw<std::invalid_argument>(make, {std::string("head '") + head + "' exists on the CPU only", "cuda"});
+  }
 }
 
 }  // namespace

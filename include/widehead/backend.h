@@ -221,6 +221,8 @@ class Backend {
   /// G ← W_cᵀ R (d x pairs) unless it is empty; W_c ← W_c − η R Hᵀ unless η = 0.
   virtual void part_backward(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E, ConstView<double> sums,
                              ConstView<T> H, T eta, MatrixView<T> W, MatrixView<T> G) = 0;
+  /// total ← total + Σ s log Z over all pairs − Σ Y o over all entries: the cross-entropy of all parts together.
+  virtual void add_part_loss(const SoftmaxParts<T>& parts, const PartStatistics<T>& of, MatrixView<double> total) = 0;
   /// A ← A − 1(log Z)ᵀ + 1bᵀ with the log Z of every column: its log softmax, plus b (1 x columns, or empty).
   virtual void log_softmax_columns(ConstView<T> b, MatrixView<T> A) = 0;
 

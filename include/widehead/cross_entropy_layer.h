@@ -6,6 +6,7 @@
 ///
 /// options().loss is not read, and must be left at its default.
 
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,11 +62,13 @@ class CrossEntropyLayer : public OutputLayer<T> {
   /// @throws NumericalError where one of them might not be
   double require_no_overflow(ConstView<T> H, const SparseBatch<T>& targets, T eta);
   void grow_by(double growth) { norm_bound_ += growth; }
+  /// After a step that was not preceded by it: the bound is taken anew when it is next needed.
+  void forget_bound() { norm_bound_ = std::numeric_limits<double>::infinity(); }
 
  private:
   std::string head_;
   Matrix<T> rows_;         // d x (D + further rows), of the backend's memory
-  double norm_bound_ = 0;  // ≥ ‖rows_‖_F
+  double norm_bound_ = 0;  // ≥ ‖rows_‖_F; infinite: not known
 
   // of the minibatch
   RowGroups<T> Y_;

@@ -27,7 +27,8 @@ struct HeadOptions {
 };
 
 /// Makes the layer that options.head names.
-/// @throws std::invalid_argument for an unknown name, for "reference" in float, for "reference" or "sampled" on a device
+/// @throws std::invalid_argument for an unknown name, for "reference" in float, for "reference" or "sampled" on a
+/// device
 ///         that is not the CPU, or for a head with a loss of its own where options.layer.loss is not the default
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::shared_ptr<Backend<T>> backend);

@@ -36,6 +36,8 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
 
  protected:
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  bool take_step_later(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;
+  double settle_steps() override;
   double compute_loss(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H) override;
   void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) override;
   void begin_scores(ConstView<T> H) override;
@@ -51,7 +53,7 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
   void group_by_class(const SparseBatch<T>& targets);
   template <class Work>
   void for_each_part(const Work& work);
-  void pass_over_parts(ConstView<T> H, Update update, T eta, bool wants_gradient);
+  void pass_over_parts(ConstView<T> H, Update update, T eta, MatrixView<T> grad_H);
   void take_log_p(const SparseBatch<T>& targets);
   void add_up_gradient(MatrixView<T> grad_H);
   double pass(ConstView<T> H, const SparseBatch<T>& targets, Update update, T eta, MatrixView<T> grad_H);
@@ -60,6 +62,7 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
 
   // of the minibatch
   SoftmaxParts<T> parts_;              // the classes with targets, then A
+  PartStatistics<T> known_;            // of them
   std::vector<double> log_p_, log_Z_;  // of the entries of Y; of the classes, m
   Size scored_class_ = -1;             // whose log p is in scores_
 
@@ -68,6 +71,7 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
   Matrix<T> H_pairs_, grad_pairs_;    // d x pairs
   Matrix<T> maxima_;                  // pairs
   Matrix<double> statistics_;         // logits of the entries; log Z of the pairs; their sums
+  Matrix<double> ledger_;             // 1 x 1: the loss of steps taken later
   Matrix<T> one_;                     // 1 x 1
   Matrix<T> log_p_classes_, scores_;  // classes x m; size x m of the class scored
 

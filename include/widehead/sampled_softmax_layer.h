@@ -52,7 +52,7 @@ class SampledSoftmaxLayer final : public SoftmaxLayer<T> {
   Matrix<T> Z_S_, Z_T_;              // d x |S|, d x distinct targets: their rows of W
   Matrix<T> E_;                      // m x |S|: Õ, exp(Õ − max), R
   Matrix<T> H_T_, grad_T_;           // m x d
-  Matrix<T> Gamma_;  // by entry of Y: the derivatives at the targets
+  Matrix<T> Gamma_;                  // by entry of Y: the derivatives at the targets
   std::vector<T> maxima_, factors_;  // m
   std::vector<double> sums_;         // m
 };

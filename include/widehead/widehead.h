@@ -23,6 +23,7 @@
 #include "widehead/sampled_softmax_layer.h"
 #include "widehead/softmax_kernels.h"
 #include "widehead/softmax_layer.h"
+#include "widehead/softmax_parts.h"
 #include "widehead/sparse_batch.h"
 #include "widehead/spherical_layer.h"
 #include "widehead/stabilizer.h"

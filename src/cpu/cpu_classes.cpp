@@ -75,6 +75,16 @@ void CpuBackend<T>::part_backward(const SoftmaxParts<T>& parts, PartRange range,
 }
 
 template <class T>
+void CpuBackend<T>::add_part_loss(const SoftmaxParts<T>& parts, const PartStatistics<T>& of, MatrixView<double> total) {
+  double sum = 0;
+  for (std::size_t p = 0; p < parts.pairs().size(); ++p) sum += parts.pairs()[p].mass * of.log_Z.data[p];
+  for (std::size_t e = 0; e < parts.entries().size(); ++e) {
+    sum -= static_cast<double>(parts.entries()[e].value) * of.o.data[e];
+  }
+  total(0, 0) += sum;
+}
+
+template <class T>
 void CpuBackend<T>::log_softmax_columns(ConstView<T> b, MatrixView<T> A) {
   maxima_.resize(static_cast<std::size_t>(A.cols));
   sums_.resize(maxima_.size());
@@ -91,13 +101,14 @@ void CpuBackend<T>::log_softmax_columns(ConstView<T> b, MatrixView<T> A) {
   }
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                                   \
-  template void CpuBackend<T>::part_logits(const SoftmaxParts<T>&, PartRange, ConstView<T>, ConstView<T>,         \
-                                           MatrixView<T>);                                                        \
-  template void CpuBackend<T>::part_softmax(const SoftmaxParts<T>&, PartRange, MatrixView<T>,                     \
-                                            const PartStatistics<T>&);                                            \
-  template void CpuBackend<T>::part_backward(const SoftmaxParts<T>&, PartRange, MatrixView<T>, ConstView<double>, \
-                                             ConstView<T>, T, MatrixView<T>, MatrixView<T>);                      \
+#define WIDEHEAD_INSTANTIATE(T)                                                                                     \
+  template void CpuBackend<T>::part_logits(const SoftmaxParts<T>&, PartRange, ConstView<T>, ConstView<T>,           \
+                                           MatrixView<T>);                                                          \
+  template void CpuBackend<T>::part_softmax(const SoftmaxParts<T>&, PartRange, MatrixView<T>,                       \
+                                            const PartStatistics<T>&);                                              \
+  template void CpuBackend<T>::part_backward(const SoftmaxParts<T>&, PartRange, MatrixView<T>, ConstView<double>,   \
+                                             ConstView<T>, T, MatrixView<T>, MatrixView<T>);                        \
+  template void CpuBackend<T>::add_part_loss(const SoftmaxParts<T>&, const PartStatistics<T>&, MatrixView<double>); \
   template void CpuBackend<T>::log_softmax_columns(ConstView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

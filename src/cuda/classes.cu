@@ -240,6 +240,19 @@ __global__ void add_up_tiles_kernel(Parts<T> parts, Size first_pair, Size dim, c
   G(k, pair) = sum;
 }
 
+/// One block, in a fixed order.
+template <class T>
+__global__ void part_loss_kernel(Parts<T> parts, Size pairs, Size entries, DeviceView<double> log_Z,
+                                 DeviceView<double> o, double* total) {
+  double sum = 0;
+  for (Size p = threadIdx.x; p < pairs; p += cuda::block_size) sum += parts.pairs[p].mass * log_Z[p];
+  for (Size e = threadIdx.x; e < entries; e += cuda::block_size) {
+    sum -= static_cast<double>(parts.entries[e].value) * o[e];
+  }
+  sum = cuda::combine_block(sum, cuda::Plus{});
+  if (threadIdx.x == 0) *total += sum;
+}
+
 /// A block for each column.
 template <class T>
 __global__ void log_softmax_kernel(DeviceView<T> A, Size rows, DeviceView<const T> b, T lowest) {
@@ -373,6 +386,15 @@ void CudaBackend<T>::part_backward(const SoftmaxParts<T>& parts, PartRange range
 }
 
 template <class T>
+void CudaBackend<T>::add_part_loss(const SoftmaxParts<T>& parts, const PartStatistics<T>& of,
+                                   MatrixView<double> total) {
+  const auto& copy = mirror(parts);
+  part_loss_kernel<T><<<1, cuda::block_size, 0, stream()>>>(copy.parts, parts.pair_count(), parts.entry_count(),
+                                                            of.log_Z, of.o, total.data);
+  cuda::check_launch("part_loss_kernel");
+}
+
+template <class T>
 void CudaBackend<T>::log_softmax_columns(ConstView<T> b, MatrixView<T> A) {
   if (A.rows == 0 || A.cols == 0) return;
   log_softmax_kernel<T>
@@ -380,14 +402,15 @@ void CudaBackend<T>::log_softmax_columns(ConstView<T> b, MatrixView<T> A) {
   cuda::check_launch("log_softmax_kernel");
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                                    \
-  template const cuda::PartsCopy<T>& CudaBackend<T>::mirror(const SoftmaxParts<T>&);                               \
-  template void CudaBackend<T>::part_logits(const SoftmaxParts<T>&, PartRange, ConstView<T>, ConstView<T>,         \
-                                            MatrixView<T>);                                                        \
-  template void CudaBackend<T>::part_softmax(const SoftmaxParts<T>&, PartRange, MatrixView<T>,                     \
-                                             const PartStatistics<T>&);                                            \
-  template void CudaBackend<T>::part_backward(const SoftmaxParts<T>&, PartRange, MatrixView<T>, ConstView<double>, \
-                                              ConstView<T>, T, MatrixView<T>, MatrixView<T>);                      \
+#define WIDEHEAD_INSTANTIATE(T)                                                                                      \
+  template const cuda::PartsCopy<T>& CudaBackend<T>::mirror(const SoftmaxParts<T>&);                                 \
+  template void CudaBackend<T>::part_logits(const SoftmaxParts<T>&, PartRange, ConstView<T>, ConstView<T>,           \
+                                            MatrixView<T>);                                                          \
+  template void CudaBackend<T>::part_softmax(const SoftmaxParts<T>&, PartRange, MatrixView<T>,                       \
+                                             const PartStatistics<T>&);                                              \
+  template void CudaBackend<T>::part_backward(const SoftmaxParts<T>&, PartRange, MatrixView<T>, ConstView<double>,   \
+                                              ConstView<T>, T, MatrixView<T>, MatrixView<T>);                        \
+  template void CudaBackend<T>::add_part_loss(const SoftmaxParts<T>&, const PartStatistics<T>&, MatrixView<double>); \
   template void CudaBackend<T>::log_softmax_columns(ConstView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

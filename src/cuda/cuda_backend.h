@@ -89,6 +89,7 @@ class CudaBackend final : public Backend<T> {
                     const PartStatistics<T>& out) override;
   void part_backward(const SoftmaxParts<T>& parts, PartRange range, MatrixView<T> E, ConstView<double> sums,
                      ConstView<T> H, T eta, MatrixView<T> W, MatrixView<T> G) override;
+  void add_part_loss(const SoftmaxParts<T>& parts, const PartStatistics<T>& of, MatrixView<double> total) override;
   void log_softmax_columns(ConstView<T> b, MatrixView<T> A) override;
 
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
