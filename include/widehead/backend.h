@@ -65,6 +65,9 @@ class Backend {
   virtual std::string device() const = 0;  ///< "cpu"
   virtual int threads() const = 0;
 
+  /// Returns when all that was asked for so far is done.
+  virtual void wait() = 0;
+
   // ── memory ────────────────────────────────────────────────────────────────────────────────────
   virtual Memory& memory() = 0;
   /// Whether operations may be given this address.

@@ -21,6 +21,7 @@ class CudaBackend final : public Backend<T> {
 
   std::string device() const override;
   int threads() const override { return 1; }
+  void wait() override { synchronize(); }
 
   Memory& memory() override { return context_->memory; }
   bool can_reach(const void* address) const override;
