@@ -148,11 +148,19 @@ class HeadTest : public testing::TestWithParam<HeadCase> {
   }
 };
 
+/// A device's backend is made once: that takes longer than most tests.
+template <class T>
+std::shared_ptr<Backend<T>> backend_of(const std::string& device, int threads) {
+  if (device == "cpu") return make_cpu_backend<T>(threads);
+  static const auto backend = make_backend<T>(device);
+  return backend;
+}
+
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_layer(const HeadCase& head, LayerOptions layer, int threads = 1) {
   auto options = head.options;
   options.layer = std::move(layer);
-  return make_head<T>(options, make_backend<T>(head.device, threads));
+  return make_head<T>(options, backend_of<T>(head.device, threads));
 }
 
 }  // namespace widehead::test

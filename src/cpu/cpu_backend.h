@@ -17,6 +17,7 @@ class CpuBackend final : public Backend<T> {
 
   std::string device() const override { return "cpu"; }
   int threads() const override { return threads_; }
+  void wait() override {}
 
   Memory& memory() override { return Memory::host(); }
   bool can_reach(const void*) const override { return true; }
