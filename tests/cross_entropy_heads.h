@@ -63,7 +63,7 @@ inline HeadOptions small_options(const std::string& head, LayerOptions layer) {
 
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_softmax_layer(const SoftmaxCase& c, LayerOptions layer) {
-  return make_head<T>(small_options(c.head, std::move(layer)), make_backend<T>(c.device, c.threads));
+  return make_head<T>(small_options(c.head, std::move(layer)), backend_of<T>(c.device, c.threads));
 }
 
 /// E(i) by its definition: the probability that n draws meet output i. What cancels is in long double.

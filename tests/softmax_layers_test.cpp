@@ -274,7 +274,7 @@ TEST_P(SoftmaxHeadTest, WeightsStartAsThoseOfTheDenseHead) {
   run([&]<class T>() {
     const LayerOptions options{.outputs = 30, .dim = 4, .initial = Initial::normal, .seed = 5};
     const auto layer = make_softmax_layer<T>(GetParam(), options);
-    DenseLayer<T> dense(options, make_backend<T>(GetParam().device, 1));
+    DenseLayer<T> dense(options, backend_of<T>(GetParam().device, 1));
     EXPECT_TRUE(is_identical<T>(layer->weights(), dense.weights()));
     EXPECT_TRUE(is_identical<T>(layer->gram(), dense.gram()));
     EXPECT_EQ(norm(make_softmax_layer<T>(GetParam(), {.outputs = 30, .dim = 4})->weights()), 0);
@@ -412,7 +412,7 @@ TEST(SoftmaxHeads, HeadsOfTheCpuAreRefusedElsewhere_Cuda) {
   if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
   for (const auto* head : {"sampled", "reference"}) {
     const auto make = [&] {
-      make_head<double>(small_options(head, {.outputs = 9, .dim = 3}), make_backend<double>("cuda"));
+      make_head<double>(small_options(head, {.outputs = 9, .dim = 3}), backend_of<double>("cuda", 1));
     };
     expect_throw<std::invalid_argument>(make, {std::string("head '") + head + "' exists on the CPU only", "cuda"});
   }
