@@ -103,8 +103,9 @@ TEST_P(BackendTest, JudgeGivesLossAndDerivativesOfEveryExample) {
         const auto verdict = x.judge(backend, loss.loss, shape.outputs);
         EXPECT_EQ(verdict.bad, -1);
 
-        // Roundings to T, and those of the sums over all outputs (q, s, Z, …) that the derivatives are made of.
-        const double limit = 4 * tolerance::epsilon<T> + 4 * tolerance::double_sum(shape.outputs);
+        // Roundings to T, and those of the sums over all outputs that the derivatives are made of, which may cancel:
+        // the variance of the Z-loss is q/D − μ².
+        const double limit = 4 * tolerance::epsilon<T> + 16 * tolerance::double_sum(shape.outputs);
         double L = 0, L_scale = 0, largest_a = 0;
         for (Size j = 0; j < shape.batch; ++j) {
           const auto weight = x.weights.empty() ? 1.0 : static_cast<double>(x.weights[static_cast<std::size_t>(j)]);
