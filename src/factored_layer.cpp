@@ -64,16 +64,25 @@ void FactoredLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   common_.observe(H, targets, statistics);
 }
 
-/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (Alg. 2 steps 2 … 4), Γ̂ = Uᵀ(VᵀΓ) + ωγᵀ.
+/// Γ̂ = Uᵀ(VᵀΓ) + ωγᵀ (Alg. 2 steps 2, 3).
 template <class T>
-void FactoredLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
+MatrixView<T> FactoredLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& by) {
   auto& backend = this->backend();
-  const Size d = this->dim(), m = H.cols;
+  const Size d = this->dim();
   const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
   backend.clear(VtG);
   backend.add_combination(Z, by.Gamma, by.g, VtG);
   backend.gemm(Op::transpose, Op::none, T(1), U(), VtG, T(0), Gamma_hat);
   common_.add_to_Gamma_hat(by, Gamma_hat);
+  return Gamma_hat;
+}
+
+/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (step 4).
+template <class T>
+void FactoredLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
+  auto& backend = this->backend();
+  const Size d = this->dim(), m = H.cols;
+  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(3 * d, m).block(0, 0, d, m);
   if (by.a_is_one) {
     backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
@@ -135,12 +144,12 @@ void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
   const T c = this->shrinkage(eta);
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
-  backpropagate(H, by, grad_H);
+  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
   const auto H_hat = TH.block(0, 0, d, m), X = TH.block(2 * d, 0, d, m);
   // Ĥ becomes P, so that (step 10) Q_new = c²Q − η(HPᵀ + PHᵀ) is the symmetric part of c²Q − 2ηPHᵀ.
-  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, c, H_hat);
+  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat, eta, c, H_hat, grad_H);
   const T rcond = compute_U_inv_T_H(H, eta, c, X);  // steps 8, 9: X = −U_new⁻ᵀH
   if (!(rcond >= 4 * std::numeric_limits<T>::epsilon())) {
     throw NumericalError(fmt::format(

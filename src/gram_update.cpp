@@ -4,22 +4,23 @@ namespace widehead {
 
 template <class T>
 void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                                 ConstView<T> Gamma_hat, ConstView<T> grad_H, T eta, T c, MatrixView<T> H_hat) {
+                                 ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H) {
   const Size d = H.rows, m = H.cols;
   const auto C = C_.scratch(d, m), N = N_.scratch(m, m);
-  if (by.a_is_one) {
-    H_a_view_ = H;
-    backend.add(T(1), H_hat, T(1), Gamma_hat, C);
-  } else {
+  H_a_view_ = H;
+  if (!by.a_is_one) {
     const auto H_a = H_a_.scratch(d, m);
     backend.add_columns(T(1), H, by.a, T(0), H, H_a);
-    backend.add_columns(T(1), H_hat, by.a, T(1), Gamma_hat, C);
     H_a_view_ = H_a;
+  }
+  backend.split_gradient(by.a_is_one ? ConstView<T>() : by.a, Gamma_hat, c, H_hat, grad_H, C);
+  if (common.in_use()) {
+    common.add_to_gradient(by, grad_H);
+    backend.add(c, grad_H, T(0), grad_H, H_hat);
   }
   backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(0), N);  // 4 F
   backend.add_gram(by.Gamma, by.g, N);
   common.add_to_N(by, static_cast<double>(eta), N);
-  backend.add(c, grad_H, T(0), grad_H, H_hat);
   backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);
 }
 

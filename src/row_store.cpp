@@ -108,6 +108,13 @@ void RowStore<T>::gather(std::span<const Index> rows, MatrixView<T> out) {
 }
 
 template <class T>
+void RowStore<T>::express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix,
+                          MatrixView<T> out) {
+  backend_.express_columns(view(), rows, matrices, matrix, out);
+  rows_read_ += std::count_if(rows.begin(), rows.end(), [](Index row) { return row != zero_row; });
+}
+
+template <class T>
 void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns) {
   if (rows.empty()) return;
   backend_.move_columns(in, columns, rows, view());

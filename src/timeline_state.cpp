@@ -51,6 +51,7 @@ template <class T>
 void Timeline<T>::visit_state(StateVisitor& visitor) {
   const bool loading = visitor.loading();
   visitor.agree("starts_as_zero", zero_);
+  visitor.agree("keeps_products", options_.keeps_products);
   visitor.scalar("now", now_);
   if (loading) stamps_.clear();
   visitor.sparse_block("stamps", MatrixView<Epoch>(stamps(), 1, store_.rows()));
@@ -62,11 +63,18 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
     Block& block = blocks_[static_cast<std::size_t>(k)];
     const auto scope = visitor.scope(fmt::format("block{}", k));
     visitor.scalar("level", block.level);
-    visit_block(visitor, backend_, "F", block.F.view());
-    if (block.level == 0) visit_block(visitor, backend_, "F_last", block.F_last.view());
+    if (!options_.keeps_products) {
+      visit_block(visitor, backend_, "F", block.F.view());
+      if (block.level == 0) visit_block(visitor, backend_, "F_last", block.F_last.view());
+    }
     visit_panel(visitor, block.panel);
   }
   visit_panel(visitor, panel_);
+  if (options_.keeps_products) {
+    const Size d = store_.dim(), columns = count * d;
+    if (columns > products_.cols()) products_ = Matrix<T>(d, columns, backend_.memory());
+    visit_block(visitor, backend_, "products", products_.view().columns(0, columns));
+  }
   visitor.count("low_rank", account_.low_rank);
   visitor.count("blocks_made", account_.blocks);
   visitor.count("merges", account_.merges);

@@ -25,6 +25,14 @@ void for_each_group(std::span<const Index> rows, const Work& work) {
   }
 }
 
+/// Where U is never factored, windows are always flipped.
+template <class T>
+TimelineOptions timeline_options(const Backend<T>& backend, const WindowedOptions& windowed) {
+  auto options = windowed.timeline;
+  if (!backend.factorizes_fast()) options.keeps_products = true;
+  return options;
+}
+
 }  // namespace
 
 template <class T>
@@ -33,7 +41,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
     : SphericalLayer<T>(options, std::move(backend)),
       windowed_(windowed),
       store_(this->backend(), options.outputs, options.dim, windowed.rows_file),
-      timeline_(this->backend(), store_, options.initial == Initial::zero, windowed.timeline),
+      timeline_(this->backend(), store_, options.initial == Initial::zero, timeline_options(this->backend(), windowed)),
       window_(this->backend()),
       common_(this->backend(), options.outputs, options.dim, this->uses_sum()),
       deflation_(this->backend(), options.dim, windowed.deflation, options.seed),
@@ -97,28 +105,34 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   const auto SH = T_.scratch(height, m);
   backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(0, height), H, T(0), SH);
-  backend.column_dots(H, SH.block(0, 0, d, m), statistics.q);
 
   const auto Z = Z_.scratch(d, targets.count());
   timeline_.gather(targets.rows(), Z);
-  backend.dots_at(Z, targets, SH.block(d, 0, d, m), 0, statistics.o);
   MatrixView<T> sums;
   touches_window_ = sum_window(targets.rows(), sums);
-  if (touches_window_) backend.dots_at(sums, targets, H, 1, statistics.o);
+  backend.observe_targets(H, SH.block(0, 0, d, m), SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
   common_.observe(H, targets, statistics);
 }
 
-/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂,  Γ̂ = WᵀΓ = Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
+/// Γ̂ = WᵀΓ = Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
+template <class T>
+MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& by) {
+  auto& backend = this->backend();
+  const Size d = this->dim();
+  const auto VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
+  const auto sums = touches_window_ ? sums_.scratch(d, by.Gamma.count()) : MatrixView<T>();
+  backend.combine_targets(Z_.scratch(d, by.Gamma.count()), sums, by.Gamma, by.g, VtG, Gamma_hat);
+  backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, touches_window_ ? T(1) : T(0), Gamma_hat);
+  common_.add_to_Gamma_hat(by, Gamma_hat);
+  return Gamma_hat;
+}
+
+/// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂.
 template <class T>
 void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
-  const auto Z = Z_.scratch(d, by.Gamma.count()), VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
-  backend.clear(VtG);
-  backend.add_combination(Z, by.Gamma, by.g, VtG);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, T(0), Gamma_hat);
-  if (touches_window_) backend.add_combination(sums_.scratch(d, by.Gamma.count()), by.Gamma, by.g, Gamma_hat);
-  common_.add_to_Gamma_hat(by, Gamma_hat);
+  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
   if (by.a_is_one) {
     backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
@@ -158,10 +172,9 @@ template <class T>
 double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
-  backpropagate(H, by, grad_H);
+  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, static_cast<T>(c),
-                            H_hat);
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat, eta, static_cast<T>(c), H_hat, grad_H);
   return c;
 }
 
@@ -217,9 +230,7 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   }
   backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low_);
   if (n > 0) backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), E_T());
-  backend.symmetrize(low_.view().columns(0, d));
-  backend.add(T(1), high_, T(1), low_, S_T_.view().columns(0, 2 * d));
-  backend.add(-eta, H, T(0), H, S_T_.view().columns(height, m));
+  backend.finish_stack(eta, H, high_, low_, S_T_.view().columns(0, 2 * d), S_T_.view().columns(height, m));
   window_.append(by.Gamma, by.g, m);
 }
 

@@ -220,6 +220,26 @@ class Backend {
   virtual void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P,
                     MatrixView<T> M, MatrixView<T> S) = 0;
 
+  // ── several of the above in one go ────────────────────────────────────────────────────────────
+  // Each is defined by its parts, and done by them (src/backend.cpp) unless a device has a better way.
+
+  /// Column k of Z ← M column rows[k] of V, where M is matrix number matrix[k] (d x d) among `matrices` (d x nd), or I
+  /// where that is no_column; 0 where rows[k] is.
+  virtual void express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
+                               std::span<const Index> matrix, MatrixView<T> Z);
+  /// q ← diag(HᵀĤ);  o ← Z·UH where Y has entries, + sums·H where `sums` is not empty.
+  virtual void observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z, ConstView<T> sums,
+                               const RowGroups<T>& Y, MatrixView<double> q, MatrixView<double> o);
+  /// G ← Z Y and, where `sums` is not empty, F ← sums Y.
+  virtual void combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values,
+                               MatrixView<T> G, MatrixView<T> F);
+  /// grad ← 2Ĥ diag(a) + Γ̂,  C ← Ĥ diag(a) + Γ̂,  Ĥ ← c grad. An empty a is 1.
+  virtual void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
+                              MatrixView<T> C);
+  /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
+  virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                            MatrixView<T> E);
+
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.
   virtual void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) = 0;

@@ -58,6 +58,7 @@ class FactoredLayer final : public SphericalLayer<T> {
   bool keeps_inverse() const { return factored_.inverse != Inverse::solve; }
   Size stack_height() const { return (keeps_inverse() ? 3 : 2) * this->dim(); }
 
+  MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
   T compute_U_inv_T_H(ConstView<T> H, T eta, T c, MatrixView<T> X);
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> S, ConstView<T> TH, T eta, T c);
   void maintain(std::int64_t steps);

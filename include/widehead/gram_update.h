@@ -16,9 +16,9 @@ class GramUpdate {
  public:
   explicit GramUpdate(Backend<T>& backend) : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()) {}
 
-  /// H_hat ← P. `grad_H` is ∇H.
+  /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way.
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                    ConstView<T> Gamma_hat, ConstView<T> grad_H, T eta, T c, MatrixView<T> H_hat);
+                    ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H);
   /// H diag(a), as of the last call; a view of H where a = 1.
   ConstView<T> H_a() const { return H_a_view_; }
 

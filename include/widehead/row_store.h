@@ -54,6 +54,8 @@ class RowStore {
 
   /// Column k of out ← row rows[k].
   void gather(std::span<const Index> rows, MatrixView<T> out);
+  /// Backend::express_columns of the rows.
+  void express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix, MatrixView<T> out);
   /// Row rows[k] ← column k of in. Rows are distinct.
   void scatter(std::span<const Index> rows, ConstView<T> in) { scatter(rows, in, {}); }
   /// Row rows[k] ← column columns[k] of in.

@@ -13,6 +13,10 @@
 /// two products for all rows at once. A flip ends the panel and becomes, with it, a dense **block**; the
 /// owner flips when the panel is full. `radix` blocks of one level become one of the next, as in a
 /// log-structured merge tree, and then the rows inside and between them move forward.
+/// A device that never deflates, and for which one large product is cheaper than several small ones, keeps for each block
+/// the product of all transitions since its start instead (keeps_products): then every row is one product away from
+/// now, whatever its epoch, a flip multiplies all the products in one go, and a merge only moves rows.
+///
 /// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
 /// no merge is O(D).
 ///
@@ -33,6 +37,7 @@ namespace widehead {
 struct TimelineOptions {
   Size panel_rank = 0;  ///< rank of the low-rank transitions between two flips; 0 means d/4 (8 at least)
   int radix = 8;        ///< blocks of a level that merge into one of the next
+  bool keeps_products = false;
 };
 
 template <class T>
@@ -66,7 +71,7 @@ class Timeline {
   /// Before a new epoch begins: stores Z as these rows at that epoch.
   void store_ahead(std::span<const Index> rows, ConstView<T> Z);
   /// Whether the panel has room for a transition of rank r. If not, flip.
-  bool has_room(Size r) const { return panel_.rank + r <= options_.panel_rank; }
+  bool has_room(Size r) const { return !options_.keeps_products && panel_.rank + r <= options_.panel_rank; }
   /// A new epoch, one z ← (I + b aᵀ) z away. a, b: d x r, for which there is room.
   void advance(ConstView<T> a, ConstView<T> b);
   /// A new epoch, one z ← F z away, and an empty panel.
@@ -108,9 +113,14 @@ class Timeline {
   void stamp(Index row, Epoch epoch);
 
   void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);
+  Index product_for(Epoch epoch) const;
+  void gather_by_products(std::span<const Index> rows, MatrixView<T> Z);
+  void append_to_products(ConstView<T> F);
+  void merge_by_products();
   void apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z);
   void multiply(ConstView<T> F, MatrixView<T> Z);
   void append_product(ConstView<T> F, MatrixView<T> G);
+  void fill_block(ConstView<T> F, Block& block);
   void leave(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z);
   void merge_blocks();
   template <class Express>
@@ -129,6 +139,7 @@ class Timeline {
   std::vector<Block> blocks_;        // oldest first
   std::vector<Block> spare_blocks_;  // kept for their memory
   Panel panel_;                      // the open one
+  Matrix<T> products_, new_products_;  // d x d each, side by side: from a block's start to now
   Account account_;
 
   // scratch
@@ -140,7 +151,7 @@ class Timeline {
   std::vector<Stale> stale_;
   std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
   std::vector<Epoch> stale_epochs_;
-  std::vector<Index> moving_rows_;
+  std::vector<Index> moving_rows_, matrix_;
   Matrix<T> Z_stale_, Z_next_, projections_, product_;
 };
 

@@ -68,6 +68,7 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
+  MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);

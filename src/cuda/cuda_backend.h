@@ -89,6 +89,17 @@ class CudaBackend final : public Backend<T> {
   void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
             MatrixView<T> S) override;
 
+  void express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
+                       std::span<const Index> matrix, MatrixView<T> Z) override;
+  void observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z, ConstView<T> sums,
+                       const RowGroups<T>& Y, MatrixView<double> q, MatrixView<double> o) override;
+  void combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G,
+                       MatrixView<T> F) override;
+  void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
+                      MatrixView<T> C) override;
+  void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                    MatrixView<T> E) override;
+
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;
 
@@ -144,6 +155,7 @@ class CudaBackend final : public Backend<T> {
   Matrix<double> q_on_host_, s_on_host_, o_on_host_;             // a loss of the host's
   Matrix<T> a_on_host_, b_on_host_, gamma_on_host_, g_on_host_;  // the same
   JudgeRoom judge_room_;
+  std::vector<Index> by_matrix_;  // express_columns: columns in order of their matrices
 };
 
 template <class T>

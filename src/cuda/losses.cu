@@ -39,12 +39,10 @@ struct JudgedOnDevice {
   cuda::DeviceView<T> a, b, gamma, g;
 };
 
-/// A thread for each example: the loss itself goes over its targets.
+/// Example j, by one thread: the loss itself goes over its targets.
 template <class L, class T>
-__global__ void judge_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y, const T* weights, JudgedOnDevice<T> x,
-                             Targets room, Opinions out) {
-  const Size j = static_cast<Size>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j >= m) return;
+__device__ void judge_example(const L& loss, double outputs, Size j, const cuda::Pattern<T>& Y, const T* weights,
+                              const JudgedOnDevice<T>& x, const Targets& room, const Opinions& out) {
   const Index first = Y.example_starts[j], last = Y.example_starts[j + 1];
   for (Index k = first; k < last; ++k) {
     const Index e = Y.by_example[k];
@@ -78,8 +76,8 @@ __global__ void judge_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y,
   out.value[3 * j + 2] = value.b;
 }
 
-/// One block, in a fixed order.
-__global__ void summarize_kernel(Size m, Opinions of, Summary* summary, double* ledger) {
+/// By one block, in a fixed order.
+__device__ void summarize(Size m, const Opinions& of, Summary* summary, double* ledger) {
   double L = 0, largest_a = 0;
   Size bad = nobody;
   for (Size j = threadIdx.x; j < m; j += blockDim.x) {
@@ -100,6 +98,25 @@ __global__ void summarize_kernel(Size m, Opinions of, Summary* summary, double* 
   summary->largest_a = largest_a;
   summary->bad = bad;
   for (int k = 0; k < 3; ++k) summary->at_bad[k] = bad == nobody ? 0 : of.value[3 * bad + k];
+}
+
+template <class L, class T>
+__global__ void judge_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y, const T* weights, JudgedOnDevice<T> x,
+                             Targets room, Opinions out) {
+  const Size j = static_cast<Size>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (j < m) judge_example(loss, outputs, j, Y, weights, x, room, out);
+}
+__global__ void summarize_kernel(Size m, Opinions of, Summary* summary, double* ledger) {
+  summarize(m, of, summary, ledger);
+}
+/// Both for examples that fit a block: one launch less.
+template <class L, class T>
+__global__ void judge_at_once_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y, const T* weights,
+                                     JudgedOnDevice<T> x, Targets room, Opinions out, Summary* summary,
+                                     double* ledger) {
+  if (threadIdx.x < m) judge_example(loss, outputs, threadIdx.x, Y, weights, x, room, out);
+  __syncthreads();
+  summarize(m, out, summary, ledger);
 }
 
 /// A block for each column, three times over it.
@@ -142,6 +159,12 @@ const void* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, co
       [&](const auto& function) {
         using L = std::remove_cvref_t<decltype(function)>;
         if constexpr (!std::is_same_v<L, CustomLoss>) {
+          if (m <= cuda::block_size) {
+            judge_at_once_kernel<L, T><<<1, cuda::block_size, 0, on_stream>>>(
+                function, static_cast<double>(outputs), Y.examples(), y, weight, judged, targets, opinions, summary,
+                ledger);
+            return;
+          }
           constexpr int threads = 32;  // examples are few, and better spread over the device
           judge_kernel<L, T><<<static_cast<unsigned>((m + threads - 1) / threads), threads, 0, on_stream>>>(
               function, static_cast<double>(outputs), Y.examples(), y, weight, judged, targets, opinions);
@@ -149,8 +172,10 @@ const void* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, co
       },
       loss);
   cuda::check_launch("judge_kernel");
-  summarize_kernel<<<1, cuda::block_size, 0, on_stream>>>(Y.examples(), opinions, summary, ledger);
-  cuda::check_launch("summarize_kernel");
+  if (m > cuda::block_size) {
+    summarize_kernel<<<1, cuda::block_size, 0, on_stream>>>(Y.examples(), opinions, summary, ledger);
+    cuda::check_launch("summarize_kernel");
+  }
   return summary;
 }
 

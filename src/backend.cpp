@@ -1,0 +1,66 @@
+/// Operations of a backend that are made of others.
+
+#include "widehead/backend.h"
+
+#include <vector>
+
+namespace widehead {
+
+template <class T>
+void Backend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
+                                 std::span<const Index> matrix, MatrixView<T> Z) {
+  const Size d = Z.rows;
+  move_columns(V, rows, {}, Z);
+  Matrix<T> next(d, 1, memory());
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (rows[k] == no_column || matrix[k] == no_column) continue;
+    const auto z = Z.columns(static_cast<Size>(k), 1);
+    gemm(Op::none, Op::none, T(1), matrices.columns(matrix[k] * d, d), z, T(0), next);
+    copy(next, z);
+  }
+}
+
+template <class T>
+void Backend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z,
+                                 ConstView<T> sums, const RowGroups<T>& Y, MatrixView<double> q,
+                                 MatrixView<double> o) {
+  column_dots(H, H_hat, q);
+  dots_at(Z, Y, UH, 0, o);
+  if (!sums.empty()) dots_at(sums, Y, H, 1, o);
+}
+
+template <class T>
+void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values,
+                                 MatrixView<T> G, MatrixView<T> F) {
+  clear(G);
+  add_combination(Z, Y, values, G);
+  if (sums.empty()) return;
+  clear(F);
+  add_combination(sums, Y, values, F);
+}
+
+template <class T>
+void Backend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
+                                MatrixView<T> C) {
+  if (a.empty()) {
+    add(T(2), H_hat, T(1), Gamma_hat, grad);
+    add(T(1), H_hat, T(1), Gamma_hat, C);
+  } else {
+    add_columns(T(2), H_hat, a, T(1), Gamma_hat, grad);
+    add_columns(T(1), H_hat, a, T(1), Gamma_hat, C);
+  }
+  add(c, grad, T(0), grad, H_hat);
+}
+
+template <class T>
+void Backend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                              MatrixView<T> E) {
+  symmetrize(low.columns(0, low.rows));
+  add(T(1), high, T(1), low, S);
+  add(-eta, H, T(0), H, E);
+}
+
+template class Backend<float>;
+template class Backend<double>;
+
+}  // namespace widehead
