@@ -1,0 +1,213 @@
+/// Backend: several operations in one go, each against its definition in plain loops.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "backend_under_test.h"
+#include "compare.h"
+#include "oracle.h"
+#include "tolerance.h"
+
+namespace widehead::test {
+namespace {
+
+WIDEHEAD_ON_ALL_BACKENDS;
+
+TEST_P(BackendTest, ExpressColumnsMultipliesEachColumnByItsMatrix) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(91);
+    constexpr Index none = Backend<T>::no_column;
+    for (const auto& [d, D, matrices, count] : {std::tuple<Size, Size, Size, Size>{1, 1, 1, 1},
+                                                {1, 1, 1, 0},
+                                                {5, 9, 0, 4},
+                                                {7, 30, 3, 40},
+                                                {64, 40, 2, 9},
+                                                {65, 40, 5, 100},
+                                                {300, 20, 3, 37}}) {
+      SCOPED_TRACE(fmt::format("d = {}, D = {}, {} matrices, {} columns", d, D, matrices, count));
+      const auto V = dice.matrix<T>(d, D), M = dice.matrix<T>(d, d * matrices);
+      std::vector<Index> rows, matrix;
+      Matrix<double> truth(d, count);
+      double scale = 0;
+      for (Size k = 0; k < count; ++k) {
+        rows.push_back(k % 5 == 3 ? none : static_cast<Index>(dice.between(0, D - 1)));  // some twice
+        matrix.push_back(matrices == 0 || k % 4 == 1 ? none : static_cast<Index>(dice.between(0, matrices - 1)));
+        if (rows.back() == none) continue;
+        for (Size i = 0; i < d; ++i) {
+          if (matrix.back() == none) {
+            truth(i, k) = static_cast<double>(V(i, rows.back()));
+            continue;
+          }
+          for (Size l = 0; l < d; ++l) {
+            truth(i, k) += static_cast<double>(M(i, matrix.back() * d + l)) * static_cast<double>(V(l, rows.back()));
+          }
+        }
+        scale += norm<T>(V.view().columns(rows.back(), 1));
+      }
+      Both<T> V_there(backend, V), M_there(backend, M), Z(backend, d, count);
+      Z.fill(std::numeric_limits<T>::quiet_NaN());
+      backend.express_columns(V_there.device(), rows, M_there.device(), matrix, Z.device());
+      EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(d), scale * (1 + norm(M))));
+      for (Size k = 0; k < count; ++k) {  // what no matrix is for is a copy
+        const auto at = static_cast<std::size_t>(k);
+        if (rows[at] != none && matrix[at] != none) continue;
+        for (Size i = 0; i < d; ++i) ASSERT_EQ(static_cast<double>(Z(i, k)), truth(i, k)) << i << ", " << k;
+      }
+      EXPECT_TRUE(Z.rim_is_intact());
+    }
+  });
+}
+
+/// Calls check(minibatch, groups, with_sums).
+template <class T, class Check>
+void for_each_pattern(const Check& check) {
+  Dice dice(92);
+  for (const MinibatchShape& shape : std::vector<MinibatchShape>{
+           {1, 1, 1, 0}, {1, 1, 1, 1}, {9, 1, 5, 1}, {12, 7, 10, 0}, {8, 16, 20, 5}, {2000, 120, 300, 3}}) {
+    const auto minibatch = make_minibatch(dice, shape);
+    const TypedMinibatch<T> typed(minibatch);
+    RowGroups<T> groups;
+    groups.assign(typed.targets());
+    for (const bool with_sums : {false, true}) {
+      SCOPED_TRACE(fmt::format("D = {}, d = {}, m = {}, K = {}, {}", shape.outputs, shape.dim, shape.batch,
+                               shape.nonzeros, with_sums ? "with sums" : "without sums"));
+      check(minibatch, groups, with_sums);
+    }
+  }
+}
+
+TEST_P(BackendTest, ObserveTargetsGivesNormsAndOutputsInDouble) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_pattern<T>([&](const Minibatch& minibatch, const RowGroups<T>& groups, bool with_sums) {
+      Dice dice(93);
+      const Size d = minibatch.H.rows(), m = minibatch.examples();
+      Both<T> H(backend, dice.matrix<T>(d, m)), H_hat(backend, dice.matrix<T>(d, m)), UH(backend, dice.matrix<T>(d, m));
+      Both<T> Z(backend, dice.matrix<T>(d, groups.count())), sums(backend, dice.matrix<T>(d, groups.count()));
+      Both<double> q(backend, m, 1), o(backend, groups.nonzeros(), 1);
+      q.fill(NAN);
+      o.fill(NAN);
+      backend.observe_targets(H.device(), H_hat.device(), UH.device(), Z.device(),
+                              with_sums ? sums.device() : MatrixView<T>(), groups, q.device(), o.device());
+      const auto check = [&](double value, std::vector<std::pair<Both<T>*, Size>> columns) {  // pairs to multiply
+        double truth = 0, scale = 0;
+        for (std::size_t k = 0; k < columns.size(); k += 2) {
+          for (Size i = 0; i < d; ++i) {
+            const double term = static_cast<double>((*columns[k].first)(i, columns[k].second)) *
+                                static_cast<double>((*columns[k + 1].first)(i, columns[k + 1].second));
+            truth += term;
+            scale += std::abs(term);
+          }
+        }
+        return is_near(value, truth, tolerance::double_sum(2 * d), scale);
+      };
+      for (Size j = 0; j < m; ++j) ASSERT_TRUE(check(q(j, 0), {{&H, j}, {&H_hat, j}})) << "q of example " << j;
+      for (Size g = 0; g < groups.count(); ++g) {
+        for (Size e = groups.first_entry(g); e < groups.first_entry(g + 1); ++e) {
+          const Size j = groups.entry(e).example;
+          std::vector<std::pair<Both<T>*, Size>> pairs = {{&Z, g}, {&UH, j}};
+          if (with_sums) pairs.insert(pairs.end(), {{&sums, g}, {&H, j}});
+          ASSERT_TRUE(check(o(e, 0), pairs)) << "o of entry " << e;
+        }
+      }
+      EXPECT_TRUE(q.rim_is_intact() && o.rim_is_intact());
+    });
+  });
+}
+
+TEST_P(BackendTest, CombineTargetsOverwritesWithTheSums) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_pattern<T>([&](const Minibatch& minibatch, const RowGroups<T>& groups, bool with_sums) {
+      Dice dice(94);
+      const Size d = minibatch.H.rows(), m = minibatch.examples();
+      Both<T> Z(backend, dice.matrix<T>(d, groups.count())), sums(backend, dice.matrix<T>(d, groups.count()));
+      Both<T> values(backend, dice.matrix<T>(groups.nonzeros(), 1)), G(backend, d, m), F(backend, d, m);
+      Matrix<double> Y(groups.count(), m);
+      for (Size g = 0; g < groups.count(); ++g) {
+        for (Size e = groups.first_entry(g); e < groups.first_entry(g + 1); ++e) {
+          Y(g, groups.entry(e).example) = static_cast<double>(values(e, 0));
+        }
+      }
+      G.fill(std::numeric_limits<T>::quiet_NaN());
+      F.fill(T(5));
+      backend.combine_targets(Z.device(), with_sums ? sums.device() : MatrixView<T>(), groups, values.device(),
+                              G.device(), with_sums ? F.device() : MatrixView<T>());
+      const auto z = to_double<T>(Z.host()), s = to_double<T>(sums.host());
+      EXPECT_TRUE(is_near<T>(G.host(), product(Op::none, z, Op::none, Y), tolerance::product<T>(8), norm(z) * norm(Y)));
+      if (with_sums) {
+        EXPECT_TRUE(
+            is_near<T>(F.host(), product(Op::none, s, Op::none, Y), tolerance::product<T>(8), norm(s) * norm(Y)));
+      }
+      EXPECT_TRUE(G.rim_is_intact() && F.rim_is_intact());
+    });
+  });
+}
+
+TEST_P(BackendTest, SplitGradientIsItsThreeFormulas) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(95);
+    for (const auto& [d, m] : {std::pair<Size, Size>{1, 1}, {7, 3}, {300, 250}}) {
+      for (const bool with_a : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} x {}, {} a", d, m, with_a ? "with" : "without"));
+        Both<T> a(backend, dice.matrix<T>(m, 1)), Gamma_hat(backend, dice.matrix<T>(d, m));
+        Both<T> H_hat(backend, dice.matrix<T>(d, m)), grad(backend, d, m), C(backend, d, m);
+        Matrix<double> new_H_hat(d, m), gradient(d, m), sum(d, m);
+        double squares = 0;
+        for (Size j = 0; j < m; ++j) {
+          for (Size i = 0; i < d; ++i) {
+            const double h = static_cast<double>(H_hat(i, j)) * (with_a ? static_cast<double>(a(j, 0)) : 1);
+            const auto gamma = static_cast<double>(Gamma_hat(i, j));
+            gradient(i, j) = 2 * h + gamma;
+            sum(i, j) = h + gamma;
+            new_H_hat(i, j) = -0.375 * gradient(i, j);
+            squares += 4 * h * h + gamma * gamma;
+          }
+        }
+        backend.split_gradient(with_a ? a.device() : MatrixView<T>(), Gamma_hat.device(), T(-0.375), H_hat.device(),
+                               grad.device(), C.device());
+        const double scale = std::sqrt(squares);
+        EXPECT_TRUE(is_near<T>(grad.host(), gradient, tolerance::elementwise<T>(), scale));
+        EXPECT_TRUE(is_near<T>(C.host(), sum, tolerance::elementwise<T>(), scale));
+        EXPECT_TRUE(is_near<T>(H_hat.host(), new_H_hat, tolerance::elementwise<T>(), scale));
+        EXPECT_TRUE(grad.rim_is_intact() && C.rim_is_intact() && H_hat.rim_is_intact());
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, FinishStackIsItsThreeFormulas) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(96);
+    for (const auto& [d, stack, m] : {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 7, 3}, {33, 90, 5}, {150, 400, 64}}) {
+      SCOPED_TRACE(fmt::format("d = {}, {} columns, m = {}", d, stack, m));
+      const auto before = dice.matrix<T>(d, stack);
+      Both<T> H(backend, dice.matrix<T>(d, m)), high(backend, dice.matrix<T>(d, stack)), low(backend, before);
+      Both<T> S(backend, d, stack), E(backend, d, m);
+      backend.finish_stack(T(0.25), H.device(), high.device(), low.device(), S.device(), E.device());
+      Matrix<double> new_low = to_double(before), sum(d, stack);
+      for (Size j = 0; j < stack; ++j) {
+        for (Size i = 0; i < d; ++i) {
+          if (j < d) new_low(i, j) = (static_cast<double>(before(i, j)) + static_cast<double>(before(j, i))) / 2;
+          sum(i, j) = static_cast<double>(high(i, j)) + new_low(i, j);
+        }
+      }
+      EXPECT_TRUE(is_near<T>(low.host(), new_low, tolerance::elementwise<T>()));
+      EXPECT_TRUE(is_near<T>(S.host(), sum, 2 * tolerance::elementwise<T>(), norm<T>(high.host()) + norm(before)));
+      for (Size j = 0; j < d; ++j) {
+        for (Size i = 0; i < j; ++i) ASSERT_EQ(low(i, j), low(j, i)) << i << ", " << j;
+      }
+      for (Size j = 0; j < m; ++j) {
+        for (Size i = 0; i < d; ++i) ASSERT_EQ(E(i, j), T(-0.25) * H(i, j));
+      }
+      EXPECT_TRUE(low.rim_is_intact() && S.rim_is_intact() && E.rim_is_intact());
+    }
+  });
+}
+
+}  // namespace
+}  // namespace widehead::test
