@@ -129,12 +129,17 @@ bool FactoredLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
 
 template <class T>
 void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  backpropagate(H, by, grad_H);
+  update_after_backpropagate(H, by, eta, grad_H);
+}
+
+template <class T>
+void FactoredLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const T c = this->shrinkage(eta);
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
-  backpropagate(H, by, grad_H);
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
   const auto H_hat = TH.block(0, 0, d, m), X = TH.block(2 * d, 0, d, m);

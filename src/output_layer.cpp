@@ -76,8 +76,7 @@ void OutputLayer<T>::check_batch(ConstView<T> H, const SparseBatch<T>& targets, 
 }
 
 template <class T>
-double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
-  check_batch(H, targets, grad_H, "step");
+void OutputLayer<T>::check_rate(double eta) const {
   if (!(eta >= 0) || !std::isfinite(static_cast<T>(eta))) {
     throw std::invalid_argument(fmt::format("step: eta = {}, but it must be finite and not negative", eta));
   }
@@ -85,8 +84,14 @@ double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, doubl
     throw std::invalid_argument(fmt::format("step: eta · weight_decay = {} · {} = {}, but it must be less than 1", eta,
                                             options_.weight_decay, eta * options_.weight_decay));
   }
+}
+
+template <class T>
+double OutputLayer<T>::step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H) {
+  check_batch(H, targets, grad_H, "step");
+  check_rate(eta);
   const double loss = take_step(H, targets, static_cast<T>(eta), grad_H);
-  ++steps_;
+  count_step();
   return loss;
 }
 
@@ -303,6 +308,21 @@ void OutputLayer<T>::visit_own_state(StateVisitor&) {
 template <class T>
 void OutputLayer<T>::fill_initial(MatrixView<T> W) const {
   if (options_.initial == Initial::zero) return;
+  if (options_.initial == Initial::given) {
+    if (!options_.initial_weights) return;
+    std::vector<double> row(static_cast<std::size_t>(dim()));
+    for (Size i = 0; i < outputs(); ++i) {
+      options_.initial_weights(i, row);
+      for (Size k = 0; k < dim(); ++k) {
+        const double value = row[static_cast<std::size_t>(k)];
+        if (!std::isfinite(static_cast<T>(value))) {
+          throw std::invalid_argument(fmt::format("layer: initial W({}, {}) = {} is not finite", i, k, value));
+        }
+        W(k, i) = static_cast<T>(value);
+      }
+    }
+    return;
+  }
   const double scale =
       options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
   const Random random(options_.seed, initial_stream);

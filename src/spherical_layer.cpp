@@ -97,18 +97,113 @@ double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, c
 template <class T>
 void SphericalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
   observe_targets(H, targets);
-  const auto& Y = derivatives_.Gamma;
   const auto D = static_cast<double>(this->outputs());
-  for (Size j = 0; j < H.cols; ++j) {
+  for_each_target(targets, [&](Size j, Size e, Index entry) {
+    out[static_cast<std::size_t>(e)] =
+        log_probability(this->options().loss, statistics_.q[static_cast<std::size_t>(j)],
+                        statistics_.s[static_cast<std::size_t>(j)], D, statistics_.o[static_cast<std::size_t>(entry)]);
+  });
+}
+
+/// visit(example, target as given, its entry): the entries have each output of an example once.
+template <class T>
+template <class Visit>
+void SphericalLayer<T>::for_each_target(const SparseBatch<T>& targets, const Visit& visit) const {
+  const auto& Y = derivatives_.Gamma;
+  for (Size j = 0; j < targets.examples(); ++j) {
     const auto entries = Y.of_example(j);
-    for (Size e = targets.begin(j); e < targets.end(j); ++e) {  // as given; the entries have each output once
+    for (Size e = targets.begin(j); e < targets.end(j); ++e) {
       const auto found = std::lower_bound(entries.begin(), entries.end(), targets.index(e),
                                           [&](Index entry, Index row) { return Y.entry(entry).row < row; });
-      out[static_cast<std::size_t>(e)] = log_probability(
-          this->options().loss, statistics_.q[static_cast<std::size_t>(j)], statistics_.s[static_cast<std::size_t>(j)],
-          D, statistics_.o[static_cast<std::size_t>(*found)]);
+      visit(j, e, *found);
     }
   }
+}
+
+// ── a step in parts ─────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void SphericalLayer<T>::observe_batch(ConstView<T> H, const SparseBatch<T>& targets, Statistics& statistics) {
+  this->check_batch(H, targets, {}, "statistics");
+  observe_targets(H, targets);
+  statistics.q = statistics_.q;
+  statistics.s = statistics_.s;
+  statistics.o.resize(static_cast<std::size_t>(targets.nonzeros()));
+  for_each_target(targets, [&](Size, Size e, Index entry) {
+    statistics.o[static_cast<std::size_t>(e)] = statistics_.o[static_cast<std::size_t>(entry)];
+  });
+}
+
+/// Derivatives from outside, in the place of those of the layer's loss.
+template <class T>
+void SphericalLayer<T>::take(const SparseBatch<T>& targets, const GivenDerivatives& given, const char* what) {
+  const auto m = static_cast<std::size_t>(targets.examples()), n = static_cast<std::size_t>(targets.nonzeros());
+  if (given.a.size() != m || (given.b.size() != m && !given.b.empty()) || given.g.size() != n) {
+    throw std::invalid_argument(
+        fmt::format("{}: {} derivatives by q, {} by s and {} by o, but there are {} examples with {} targets", what,
+                    given.a.size(), given.b.size(), given.g.size(), m, n));
+  }
+  auto& [a, b, gamma, Gamma, a_is_one, largest_a] = derivatives_;
+  a.resize(m);
+  b.resize(m);
+  gamma.resize(m);
+  a_is_one = true;
+  largest_a = T(0);
+  for (std::size_t j = 0; j < m; ++j) {
+    a[j] = static_cast<T>(given.a[j]);
+    b[j] = given.b.empty() ? T(0) : static_cast<T>(given.b[j]);
+    if (!std::isfinite(a[j] + b[j])) {
+      throw NumericalError(fmt::format("{}: ∂L/∂q = {}, ∂L/∂s = {} at example {}", what, a[j], b[j], j));
+    }
+    if (!uses_sum_ && b[j] != T(0)) {
+      throw std::invalid_argument(
+          fmt::format("{}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", what, b[j], j));
+    }
+    a_is_one = a_is_one && a[j] == T(1);
+    largest_a = std::max(largest_a, std::abs(a[j]));
+  }
+  g_.assign(static_cast<std::size_t>(Gamma.nonzeros()), 0.0);
+  for_each_target(targets, [&](Size, Size e, Index entry) {
+    g_[static_cast<std::size_t>(entry)] += given.g[static_cast<std::size_t>(e)];
+  });
+  for (Size e = 0; e < Gamma.nonzeros(); ++e) {
+    const auto value = static_cast<T>(g_[static_cast<std::size_t>(e)]);
+    if (!std::isfinite(value)) {
+      throw NumericalError(fmt::format("{}: ∂L/∂o = {} at example {}, output {}", what, value, Gamma.entry(e).example,
+                                       Gamma.entry(e).row));
+    }
+    Gamma.set_value(e, value);
+  }
+  for (std::size_t j = 0; j < m; ++j) {
+    double sum = 0;
+    for (const Index entry : Gamma.of_example(static_cast<Size>(j))) sum += g_[static_cast<std::size_t>(entry)];
+    gamma[j] = static_cast<T>(sum);
+  }
+}
+
+template <class T>
+void SphericalLayer<T>::backpropagate_batch(ConstView<T> H, const SparseBatch<T>& targets,
+                                            const GivenDerivatives& given, MatrixView<T> grad_H, Known known) {
+  this->check_batch(H, targets, grad_H, "backpropagate");
+  if (known == Known::nothing) observe_targets(H, targets);
+  take(targets, given, "backpropagate");
+  backpropagate(H, derivatives_, grad_H);
+}
+
+template <class T>
+void SphericalLayer<T>::update_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given,
+                                     double eta, MatrixView<T> grad_H, Known known) {
+  this->check_batch(H, targets, grad_H, "update");
+  this->check_rate(eta);
+  if (known == Known::nothing) observe_targets(H, targets);
+  if (known != Known::gradient) take(targets, given, "update");
+  if (grad_H.empty()) grad_H = grad_H_.scratch(H.rows, H.cols);
+  if (known == Known::gradient) {
+    update_after_backpropagate(H, derivatives_, static_cast<T>(eta), grad_H);
+  } else {
+    update(H, derivatives_, static_cast<T>(eta), grad_H);
+  }
+  this->count_step();
 }
 
 template <class T>

@@ -159,11 +159,16 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
 
 template <class T>
 void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  backpropagate(H, by, grad_H);
+  update_after_backpropagate(H, by, eta, grad_H);
+}
+
+template <class T>
+void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
-  backpropagate(H, by, grad_H);
   const auto SH = T_.scratch(2 * d + window_.columns(), m);
   gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), grad_H, eta, static_cast<T>(c),
                             SH.block(0, 0, d, m));
