@@ -33,7 +33,9 @@ class _Bar:
             if event != self._stage:
                 self.close()
                 self._stage = event
-                self._bar = _tqdm(total=100.0, desc=event, unit="%", bar_format="{desc} {percentage:3.0f}%|{bar}| {postfix}")
+                self._bar = _tqdm(
+                    total=100.0, desc=event, unit="%", bar_format="{desc} {percentage:3.0f}%|{bar}| {postfix}"
+                )
             if event == "training":
                 self._bar.set_postfix_str(
                     f"epoch {payload['epoch']}/{payload['epochs']}, loss {payload['loss']:.5g}, "
@@ -72,7 +74,14 @@ def _train(job: str, options: dict[str, Any]) -> dict[str, Any]:
             watch.close()
 
 
-_TYPES = {"bool": "bool", "int": "int", "float": "float", "str": "str", "ints": "int or list of int", "paths": "path or list"}
+_TYPES = {
+    "bool": "bool",
+    "int": "int",
+    "float": "float",
+    "str": "str",
+    "ints": "int or list of int",
+    "paths": "path or list",
+}
 
 
 def _make(job: str, summary: str) -> Callable[..., dict[str, Any]]:
@@ -99,9 +108,7 @@ def _make(job: str, summary: str) -> Callable[..., dict[str, Any]]:
     ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(
-            row["name"], keyword, default=inspect.Parameter.empty if row["required"] else row["default"]
-        )
+        inspect.Parameter(row["name"], keyword, default=inspect.Parameter.empty if row["required"] else row["default"])
         for row in rows
     ] + [inspect.Parameter(name, keyword, default=None) for name in ("config", "progress")]
     train.__signature__ = inspect.Signature(parameters, return_annotation=dict)  # type: ignore[attr-defined]

@@ -18,9 +18,7 @@ def model_vectors(
     return _core.model_vectors(os.fspath(model), kind, 0 if threads is None else threads)
 
 
-def save_word_vectors(
-    path: str | os.PathLike[str], words: Sequence[str], vectors: Any, binary: bool = False
-) -> None:
+def save_word_vectors(path: str | os.PathLike[str], words: Sequence[str], vectors: Any, binary: bool = False) -> None:
     """Writes word2vec's format, which gensim opens: KeyedVectors.load_word2vec_format(path, binary=binary)."""
     table = _arrays.to_table(vectors, np.dtype(np.float32), "vectors")
     _core.save_word_vectors(os.fspath(path), list(words), table, binary)

@@ -6,7 +6,7 @@ Each has a name, which stands for it with its default parameters. Formulas and a
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Union
+from typing import Any, ClassVar, Union
 
 __all__ = [
     "Loss",
@@ -101,6 +101,7 @@ def to_dict(loss: Loss) -> dict[str, object]:
     return {"name": loss.name, **dataclasses.asdict(loss)}
 
 
-def from_dict(stored: dict[str, object]) -> Loss:
+def from_dict(stored: dict[str, Any]) -> Loss:
     parameters = dict(stored)
-    return dataclasses.replace(make(str(parameters.pop("name"))), **parameters)
+    kind = type(make(parameters.pop("name")))
+    return kind(**parameters)

@@ -69,7 +69,9 @@ def test_step_is_that_of_the_definition(head, case, dtype):
                 truth = Oracle(layer.weights(), definition, weight_decay)
                 if not isinstance(init, str):
                     near(truth.W, init, 1e-7 if dtype == "float32" else 0, np.linalg.norm(init))
-                compare_steps(layer, truth, random, 12, positive=positive, pole=pole, weighted=weighted, nonzeros=nonzeros)
+                compare_steps(
+                    layer, truth, random, 12, positive=positive, pole=pole, weighted=weighted, nonzeros=nonzeros
+                )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -87,7 +89,10 @@ def test_softmax_heads_are_those_of_the_definition(head, dtype):
             h, targets = batch.h.astype(dtype), batch.targets(dtype)
             L, grad_h = truth.evaluate(batch)
             scale = truth.mass * (1 + truth.largest * np.linalg.norm(batch.h))
-            for loss, gradient in (layer.evaluate(h, targets, batch.weights), layer.step(h, targets, 0.05, batch.weights)):
+            for loss, gradient in (
+                layer.evaluate(h, targets, batch.weights),
+                layer.step(h, targets, 0.05, batch.weights),
+            ):
                 near(loss, L, limit, scale)
                 near(gradient, grad_h, limit, scale * truth.largest)
             truth.step(0.05)

@@ -34,7 +34,11 @@ def hidden(rows=m):
 def explicit(W, h, targets):
     """q, s, o from W itself."""
     O = h @ W.T
-    return (O**2).sum(1), O.sum(1), O.gather(1, targets if targets.ndim == 2 else targets[:, None]).reshape(targets.shape)
+    return (
+        (O**2).sum(1),
+        O.sum(1),
+        O.gather(1, targets if targets.ndim == 2 else targets[:, None]).reshape(targets.shape),
+    )
 
 
 def close(value, truth, limit=1e-12):
@@ -124,7 +128,10 @@ def test_targets_of_every_kind_are_the_same():
         assert o.shape == (8,)
         close(q, truth[0]), close(s, truth[1]), close(o.reshape(m, 2), truth[2])
     for integer in (torch.int32, torch.int64, torch.uint8):
-        close(module.statistics(h, torch.tensor(rows, dtype=integer)[:, 0])[2], explicit(module.weights(), h, torch.tensor(rows))[2][:, 0])
+        close(
+            module.statistics(h, torch.tensor(rows, dtype=integer)[:, 0])[2],
+            explicit(module.weights(), h, torch.tensor(rows))[2][:, 0],
+        )
     close(module.statistics(h, np.array(rows)[:, 1])[2], explicit(module.weights(), h, torch.tensor(rows))[2][:, 1])
 
 

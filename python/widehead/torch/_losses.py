@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -78,13 +79,13 @@ def of(loss: losses.Loss) -> Callable[[WideHead, Tensor, Any], Tensor]:
     if isinstance(loss, losses.SquaredError):
         return squared_error
     if isinstance(loss, losses.WeightedSquaredError):
-        return lambda *x: weighted_squared_error(*x, loss.unobserved, loss.observed)
+        return partial(weighted_squared_error, unobserved=loss.unobserved, observed=loss.observed)
     if isinstance(loss, losses.SphericalSoftmax):
-        return lambda *x: spherical_softmax(*x, loss.epsilon)
+        return partial(spherical_softmax, epsilon=loss.epsilon)
     if isinstance(loss, losses.SphericalSoftmaxOutside):
-        return lambda *x: spherical_softmax_outside(*x, loss.epsilon)
+        return partial(spherical_softmax_outside, epsilon=loss.epsilon)
     if isinstance(loss, losses.TaylorSoftmax):
         return taylor_softmax
     if isinstance(loss, losses.ZLoss):
-        return lambda *x: z_loss(*x, loss.scale, loss.shift, loss.sigma_min)
+        return partial(z_loss, scale=loss.scale, shift=loss.shift, sigma_min=loss.sigma_min)
     raise ValueError("loss own: write it on statistics(), or pass a function (head, h, targets)")
