@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 
 #include "state_dict.h"
@@ -114,6 +115,28 @@ template <class T>
 double Layer<T>::evaluate(const Hidden& h, const Targets<T>& targets, const std::optional<List<const T>>& weights,
                           const std::optional<Out>& grad_h) {
   return run([&] { return layer_->evaluate(view_of(h), targets.batch(span_of(weights)), view_of(grad_h)); });
+}
+
+template <class T>
+double Layer<T>::time_steps(const nb::list& batches, double lr, std::int64_t steps) {
+  std::vector<Hidden> arrays;
+  std::vector<SparseBatch<T>> targets;
+  for (const nb::handle each : batches) {
+    const auto pair = nb::cast<nb::tuple>(each);
+    arrays.push_back(nb::cast<Hidden>(pair[0], false));
+    targets.push_back(nb::cast<const Targets<T>&>(pair[1]).batch());
+  }
+  if (arrays.empty()) throw std::invalid_argument("time_steps: no minibatches");
+  return run([&] {
+    Matrix<T> grad_H;
+    const auto start = std::chrono::steady_clock::now();
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const auto k = static_cast<std::size_t>(step) % arrays.size();
+      const auto H = view_of(arrays[k]);
+      layer_->step(H, targets[k], lr, grad_H.scratch(H.rows, H.cols));
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  });
 }
 
 // ── a step in parts ─────────────────────────────────────────────────────────────────────────────
@@ -305,6 +328,7 @@ void add_layer(nb::module_& m, const char* name) {
            nb::arg("threads"))
       .def("step", &Class::step, array("h"), nb::arg("targets"), nb::arg("lr"), maybe("weights"), maybe("grad_h"))
       .def("evaluate", &Class::evaluate, array("h"), nb::arg("targets"), maybe("weights"), maybe("grad_h"))
+      .def("time_steps", &Class::time_steps, nb::arg("batches"), nb::arg("lr"), nb::arg("steps"))
       .def("observe", &Class::observe, array("h"), nb::arg("targets"), array("q"), maybe("s"), array("o"))
       .def("backpropagate", &Class::backpropagate, array("h"), nb::arg("targets"), array("a"), maybe("b"), array("g"),
            array("grad_h"), nb::arg("ticket"))

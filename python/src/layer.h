@@ -32,6 +32,10 @@ class Layer {
   double evaluate(const Hidden& h, const Targets<T>& targets, const std::optional<List<const T>>& weights,
                   const std::optional<Out>& grad_h);
 
+  /// Seconds for so many steps, on one minibatch (h, targets) after the other, in a loop of C++: what the comforts of
+  /// Python are measured against (python/benchmarks/overhead.py).
+  double time_steps(const nb::list& batches, double lr, std::int64_t steps);
+
   // A step in parts (spherical_layer.h). A ticket stands for what the layer still knows of a minibatch: whoever comes
   // with the last one handed out saves the layer computing it again. 0 is never handed out.
   Ticket observe(const Hidden& h, const Targets<T>& targets, const DoublesOut& q, const std::optional<DoublesOut>& s,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _arrays, _core, losses
+from ._buffers import Buffers
 
 _LAYERS = {"float32": _core.Layer32, "float64": _core.Layer64}
 _FORMAT = "1"  # of saved layers
@@ -85,6 +86,7 @@ class OutputLayer:
         self._make(W0, "" if rows_file is None else os.fspath(rows_file))
 
     def _make(self, W0: np.ndarray | None, rows_file: str) -> None:
+        self._buffers = Buffers()
         options = {**self._options, "rows_file": rows_file}
         self._core = _LAYERS[self._dtype.name](options, W0, self._threads)
 
@@ -143,13 +145,13 @@ class OutputLayer:
         Returns the loss, summed over the examples, and ∂L/∂h (m, d), both of before the step.
         """
         h, targets, weights = self._batch(h, targets, weights)
-        grad_h = np.empty(h.shape, self._dtype)
+        grad_h = self._buffers.get(h.shape, self._dtype)
         return self._core.step(h, targets, lr, weights, grad_h), grad_h
 
     def evaluate(self, h: Any, targets: Any, weights: Any = None) -> tuple[float, np.ndarray]:
         """The same loss and ∂L/∂h without the step."""
         h, targets, weights = self._batch(h, targets, weights)
-        grad_h = np.empty(h.shape, self._dtype)
+        grad_h = self._buffers.get(h.shape, self._dtype)
         return self._core.evaluate(h, targets, weights, grad_h), grad_h
 
     def rate_for(self, h: Any, targets: Any, lambda1: float, weights: Any = None) -> float:
@@ -170,14 +172,14 @@ class OutputLayer:
     def backward(self, h: Any, targets: Any, a: Any, b: Any, g: Any) -> np.ndarray:
         """∂L/∂h from the derivatives of L by q, s and o. b may be None, for 0."""
         h, targets, _ = self._batch(h, targets, None)
-        grad_h = np.empty(h.shape, self._dtype)
+        grad_h = self._buffers.get(h.shape, self._dtype)
         self._core.backpropagate(h, targets, *_derivatives(a, b, g), grad_h, 0)
         return grad_h
 
     def update(self, h: Any, targets: Any, a: Any, b: Any, g: Any, lr: float) -> np.ndarray:
         """The exact step of W for a loss with these derivatives by q, s and o. Returns ∂L/∂h of before the step."""
         h, targets, _ = self._batch(h, targets, None)
-        grad_h = np.empty(h.shape, self._dtype)
+        grad_h = self._buffers.get(h.shape, self._dtype)
         self._core.update(h, targets, *_derivatives(a, b, g), lr, grad_h, 0)
         return grad_h
 

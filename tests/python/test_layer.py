@@ -207,6 +207,22 @@ def test_defaults_of_the_losses_are_those_of_cpp():
             assert dataclasses.asdict(each()) == _core.default_parameters(each.name)
 
 
+def test_arrays_that_somebody_holds_are_not_used_again(h):
+    layer = make()
+    held = [layer.step(h, TARGETS, lr=0.1)[1] for _ in range(10)]
+    copies = [grad_h.copy() for grad_h in held]
+    part = layer.step(h, TARGETS, lr=0.1)[1][1:]  # a view
+    part_copy = part.copy()
+    table = memoryview(layer.step(h, TARGETS, lr=0.1)[1])
+    table_copy = table.tobytes()
+    for _ in range(10):
+        layer.step(h, TARGETS, lr=0.1)
+    assert all((a == b).all() for a, b in zip(held, copies)) and len({a.ctypes.data for a in held}) == 10
+    assert (part == part_copy).all() and table.tobytes() == table_copy
+    del held, part, table
+    assert len({layer.step(h, TARGETS, lr=0.1)[1].ctypes.data for _ in range(10)}) < 10
+
+
 # ── keeping it ───────────────────────────────────────────────────────────────────────────────────
 
 HEADS = ["windowed", "factored", "dense", "softmax", "hierarchical", "sampled", "reference"]

@@ -271,6 +271,25 @@ def test_two_minibatches_on_their_way_at_once():
     close(module.weights(), (W - 0.001 * W.grad).detach())
 
 
+def test_gradients_that_somebody_holds_stay():
+    module = make()
+    hs = [hidden() for _ in range(8)]
+    kept = []
+    for h in hs:
+        module(h, torch.arange(m)).backward()
+        kept.append(h.grad.clone())
+        module.step(0.1)
+    assert all((h.grad == grad).all() for h, grad in zip(hs, kept))
+
+
+def test_autograd_grad_records_nothing():
+    module, h = make(), hidden()
+    (grad,) = torch.autograd.grad(module(h, torch.arange(m)), h)
+    assert grad.shape == h.shape
+    module.step(0.1)
+    assert module.layer.steps == 0
+
+
 def test_zero_grad_of_anyone_forgets():
     module = make()
     model = nn.Sequential(nn.Linear(d, d), nn.ModuleDict({"head": module}))

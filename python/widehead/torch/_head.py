@@ -30,6 +30,29 @@ class _Record(NamedTuple):
     ticket: int  # for what the layer still knows of it
 
 
+class _Journal:
+    """What backward() has recorded since the last step. It counts as long as the handle has a .grad: zero_grad() of whoever
+    holds the handle, the head, a model around it or an optimizer, takes that away."""
+
+    def __init__(self, handle: Tensor) -> None:
+        self._handle = handle
+        self._mark = torch.empty(0, dtype=handle.dtype)
+        self._records: list[_Record] = []
+
+    def add(self, record: _Record) -> None:
+        self.records().append(record)
+        self._handle.grad = self._mark
+
+    def records(self) -> list[_Record]:
+        if self._handle.grad is None:
+            self._records = []
+        return self._records
+
+    def clear(self) -> None:
+        self._records = []
+        self._handle.grad = None
+
+
 class _Statistics(torch.autograd.Function):
     """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
 
@@ -37,33 +60,39 @@ class _Statistics(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, handle: Tensor, head: WideHead, batch: Targets) -> tuple[Tensor, Tensor, Tensor]:
         q, s, o, ctx.ticket = head.layer._observe(h.detach().numpy(), batch.core)
         ctx.save_for_backward(h)
+        ctx.set_materialize_grads(False)
         ctx.head, ctx.batch, ctx.stamp = weakref.ref(head), batch, head._stamp()
         return torch.from_numpy(q), torch.from_numpy(np.zeros_like(q) if s is None else s), torch.from_numpy(o)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, by_q: Tensor, by_s: Tensor, by_o: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        head = ctx.head()
-        if head is None or head._stamp() != ctx.stamp:
-            raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
-        h = ctx.saved_tensors[0].detach()
-        # Copies: what autograd hands out may be its own, or one value stretched over all examples.
-        a, g = np.array(by_q.numpy()), np.array(by_o.numpy())
-        b = np.array(by_s.numpy()) if head.layer._core.uses_sum else None
-        grad_h, ticket = None, ctx.ticket
-        if ctx.needs_input_grad[0]:
-            grad_h = torch.empty(h.shape, dtype=h.dtype)
-            ticket = head.layer._core.backpropagate(h.numpy(), ctx.batch.core, a, b, g, grad_h.numpy(), ticket)
-        if not ctx.needs_input_grad[1]:
-            return grad_h, None, None, None
-        head._record(_Record(h, h._version, ctx.batch, a, b, g, ticket))
-        return grad_h, torch.empty(0, dtype=h.dtype), None, None
+    def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
+        return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, *by)
 
 
-def _confirm(head: WideHead | None) -> None:
-    if head is not None:
-        head._records = [*head._records, *head._incoming]
-        head._incoming = []
+def _differentiate(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+    head: WideHead | None = ctx.head()
+    if head is None or head._stamp() != ctx.stamp:
+        raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
+    core, batch, ticket = head.layer._core, ctx.batch, ctx.ticket
+    h = ctx.saved_tensors[0].detach()
+    # Copies: what autograd hands out may be its own, or one value stretched over all examples.
+    a, b, g = (None if each is None else np.array(each.numpy()) for each in by)
+    a = np.zeros(batch.core.examples) if a is None else a
+    g = np.zeros(batch.core.nonzeros) if g is None else g
+    b = b if core.uses_sum else None
+    grad_h = None
+    if ctx.needs_input_grad[0]:
+        gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
+        ticket = core.backpropagate(h.numpy(), batch.core, a, b, g, gradient, ticket)
+        grad_h = torch.from_numpy(gradient)
+    # Not for torch.autograd.grad(…, h), which leaves the .grad of parameters alone.
+    if ctx.needs_input_grad[1] and torch._C._will_engine_execute_node(ctx.next_functions[1][0]):
+        head._journal.add(_Record(h, h._version, batch, a, b, g, ticket))
+    return grad_h, None, None, None
+
+
+_differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
 
 
 class WideHead(nn.Module):
@@ -125,7 +154,7 @@ class WideHead(nn.Module):
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
         self._handle = nn.Parameter(torch.empty(0, dtype=dtype))
         self._loads = 0
-        self._begin()
+        self._journal = _Journal(self._handle)
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +182,7 @@ class WideHead(nn.Module):
         Several calls of backward() since the last step count as one on the sum of the losses: their minibatches are joined.
         Without any there is no step. The derivatives are divided by grad_scale. What was recorded is used up.
         """
-        records = self._pending()
+        records = self._journal.records()
         if not records:
             return
         if any(record.h._version != record.version for record in records):
@@ -165,42 +194,17 @@ class WideHead(nn.Module):
             h = torch.cat([record.h for record in records]).numpy()
             targets, ticket = joined([record.batch for record in records], self.layer.dtype), 0
             a, g = np.concatenate([record.a for record in records]), np.concatenate([record.g for record in records])
-            b = np.concatenate([record.b for record in records]) if self.layer._core.uses_sum else None
+            zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in records)
+            b = np.concatenate(list(zeros)) if self.layer._core.uses_sum else None
         if grad_scale != 1.0:
             a, b, g, ticket = a / grad_scale, None if b is None else b / grad_scale, g / grad_scale, 0
         self.layer._core.update(h, targets, a, b, g, lr, None, ticket)
-        self._forget()
+        self._journal.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets what backward() recorded, as do zero_grad() of a model around this and of its optimizer."""
         super().zero_grad(set_to_none)
-        self._forget()
-
-    # A backward pass may meet several minibatches. What it records counts when the pass has come as far as the handle, which
-    # then has a .grad, until somebody's zero_grad() takes that away.
-
-    def _begin(self) -> None:
-        self._records: list[_Record] = []
-        self._incoming: list[_Record] = []  # of the pass that is under way, or was given up
-        self._pass = -1
-        me = weakref.ref(self)
-        self._handle.register_post_accumulate_grad_hook(lambda handle: _confirm(me()))
-
-    def _record(self, record: _Record) -> None:
-        current = torch._C._current_graph_task_id()
-        if current != self._pass:
-            self._pass, self._incoming = current, []
-            self._pending()
-        self._incoming.append(record)
-
-    def _pending(self) -> list[_Record]:
-        if self._handle.grad is None:
-            self._records = []
-        return self._records
-
-    def _forget(self) -> None:
-        self._records, self._incoming = [], []
-        self._handle.grad = None
+        self._journal.clear()
 
     def _stamp(self) -> tuple[int, int]:
         """Another one after every change of W."""
@@ -255,15 +259,16 @@ class WideHead(nn.Module):
         except (_core.FileError, ValueError) as error:
             error_msgs.append(f"{prefix[:-1] or 'WideHead'}: {error}")
             return
-        self._forget()
+        self._journal.clear()
         self._loads += 1
 
     def __getstate__(self) -> dict[str, Any]:  # pickle, copy.deepcopy
-        return {name: value for name, value in self.__dict__.items() if name not in ("_records", "_incoming", "_pass")}
+        return {name: value for name, value in self.__dict__.items() if name != "_journal"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._begin()
+        self._handle.grad = None
+        self._journal = _Journal(self._handle)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WideHead:  # to(), double(), half(), …
         moved = fn(torch.empty(0, dtype=self.dtype))

@@ -57,6 +57,8 @@ class Targets:
 
     def shaped(self, by_entry: Tensor) -> Tensor:
         """Values by entry in the shape of the targets, 0 at padding."""
+        if len(self._shape) == 1:
+            return by_entry
         if self._kept is None:
             return by_entry.reshape(self._shape)
         return by_entry.new_zeros(self._shape).masked_scatter(self._kept, by_entry)
