@@ -139,17 +139,24 @@ bool FactoredLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
 
 template <class T>
 void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  compute_Gamma_hat(H.cols, by);
+  update_after_backpropagate(H, by, eta, grad_H);
+}
+
+/// With Γ̂ at hand.
+template <class T>
+void FactoredLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta,
+                                                  MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const T c = this->shrinkage(eta);
 
   // ── the read-only half ────────────────────────────────────────────────────────────────────────
-  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto TH = T_.scratch(3 * d, m);
   const auto S = S_.view().block(0, 0, stack_height(), d);
   const auto H_hat = TH.block(0, 0, d, m), X = TH.block(2 * d, 0, d, m);
   // Ĥ becomes P, so that (step 10) Q_new = c²Q − η(HPᵀ + PHᵀ) is the symmetric part of c²Q − 2ηPHᵀ.
-  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat, eta, c, H_hat, grad_H);
+  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat_.scratch(d, m), eta, c, H_hat, grad_H);
   const T rcond = compute_U_inv_T_H(H, eta, c, X);  // steps 8, 9: X = −U_new⁻ᵀH
   if (!(rcond >= 4 * std::numeric_limits<T>::epsilon())) {
     throw NumericalError(fmt::format(

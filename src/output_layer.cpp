@@ -389,11 +389,28 @@ void OutputLayer<T>::visit_own_state(StateVisitor&) {
 
 template <class T>
 void OutputLayer<T>::fill_initial(MatrixView<T> W) {
-  if (options_.initial == Initial::zero) return;
+  if (options_.initial == Initial::zero || (options_.initial == Initial::given && !options_.initial_weights)) return;
   const double scale =
       options_.initial_scale > 0 ? options_.initial_scale : 1 / std::sqrt(static_cast<double>(outputs()));
   const Random random(options_.seed, initial_stream);
+  std::vector<double> given(static_cast<std::size_t>(dim()));
+  const auto fill_given = [&](Size first, MatrixView<T> block) {
+    for (Size i = 0; i < block.cols; ++i) {
+      if (first + i < outputs()) options_.initial_weights(first + i, given);
+      for (Size k = 0; k < block.rows; ++k) {
+        const double value = first + i < outputs() ? given[static_cast<std::size_t>(k)] : 0;
+        if (!std::isfinite(static_cast<T>(value))) {
+          throw std::invalid_argument(fmt::format("layer: initial W({}, {}) = {} is not finite", first + i, k, value));
+        }
+        block(k, i) = static_cast<T>(value);
+      }
+    }
+  };
   const auto fill = [&](Size first, MatrixView<T> block) {
+    if (options_.initial == Initial::given) {
+      fill_given(first, block);
+      return;
+    }
 #pragma omp parallel for num_threads(backend_->threads())
     for (Size i = 0; i < block.cols; ++i) {
       T* row = block.column(i);

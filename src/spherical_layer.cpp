@@ -115,20 +115,126 @@ double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, c
 template <class T>
 void SphericalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) {
   observe_targets(H, targets);
-  const auto& Y = derivatives_.Gamma;
   const Size m = H.cols;
   const auto D = static_cast<double>(this->outputs());
-  const auto known = this->template on_host<double>(
-      MatrixView<const double>(statistics_.q.data, 2 * m + Y.nonzeros(), 1), host_statistics_);  // q, s, o
-  for (Size j = 0; j < m; ++j) {
+  const auto known = statistics_on_host();
+  for_each_target(targets, [&](Size j, Size e, Index entry) {
+    out[static_cast<std::size_t>(e)] =
+        log_probability(this->options().loss, known(j, 0), known(m + j, 0), D, known(2 * m + entry, 0));
+  });
+}
+
+/// q, s and o, one after another.
+template <class T>
+ConstView<double> SphericalLayer<T>::statistics_on_host() {
+  const Size count = statistics_.q.rows + statistics_.s.rows + statistics_.o.rows;
+  return this->template on_host<double>(MatrixView<const double>(statistics_.q.data, count, 1), host_statistics_);
+}
+
+/// visit(example, target as given, its entry): the entries have each output of an example once.
+template <class T>
+template <class Visit>
+void SphericalLayer<T>::for_each_target(const SparseBatch<T>& targets, const Visit& visit) const {
+  const auto& Y = derivatives_.Gamma;
+  for (Size j = 0; j < targets.examples(); ++j) {
     const auto entries = Y.of_example(j);
-    for (Size e = targets.begin(j); e < targets.end(j); ++e) {  // as given; the entries have each output once
+    for (Size e = targets.begin(j); e < targets.end(j); ++e) {
       const auto found = std::lower_bound(entries.begin(), entries.end(), targets.index(e),
                                           [&](Index entry, Index row) { return Y.entry(entry).row < row; });
-      out[static_cast<std::size_t>(e)] =
-          log_probability(this->options().loss, known(j, 0), known(m + j, 0), D, known(2 * m + *found, 0));
+      visit(j, e, *found);
     }
   }
+}
+
+// ── a step in parts ─────────────────────────────────────────────────────────────────────────────
+
+template <class T>
+void SphericalLayer<T>::observe_batch(ConstView<T> H, const SparseBatch<T>& targets, HostStatistics& statistics) {
+  observe_targets(this->take_batch(H, targets, {}, "statistics"), targets);
+  const auto known = statistics_on_host();
+  const Size m = H.cols;
+  statistics.q.assign(known.data, known.data + m);
+  statistics.s.assign(known.data + m, known.data + 2 * m);
+  statistics.o.resize(static_cast<std::size_t>(targets.nonzeros()));
+  for_each_target(targets, [&](Size, Size e, Index entry) {
+    statistics.o[static_cast<std::size_t>(e)] = known(2 * m + entry, 0);
+  });
+}
+
+/// Derivatives from outside, in the place of those of the layer's loss.
+template <class T>
+void SphericalLayer<T>::take(const SparseBatch<T>& targets, const GivenDerivatives& given, const char* what) {
+  const auto m = static_cast<std::size_t>(targets.examples()), n = static_cast<std::size_t>(targets.nonzeros());
+  if (given.a.size() != m || (given.b.size() != m && !given.b.empty()) || given.g.size() != n) {
+    throw std::invalid_argument(
+        fmt::format("{}: {} derivatives by q, {} by s and {} by o, but there are {} examples with {} targets", what,
+                    given.a.size(), given.b.size(), given.g.size(), m, n));
+  }
+  room_for_judgement(targets);
+  auto& by = derivatives_;
+  const Size examples = targets.examples(), entries = by.Gamma.nonzeros();
+  const auto host = host_derivatives_.scratch(3 * examples + entries, 1);  // a, b, γ, g
+  by.a_is_one = true;
+  by.largest_a = 0;
+  for (Size j = 0; j < examples; ++j) {
+    const auto k = static_cast<std::size_t>(j);
+    const T a = host(j, 0) = static_cast<T>(given.a[k]);
+    const T b = host(examples + j, 0) = given.b.empty() ? T(0) : static_cast<T>(given.b[k]);
+    if (!std::isfinite(a + b)) {
+      throw NumericalError(fmt::format("{}: ∂L/∂q = {}, ∂L/∂s = {} at example {}", what, a, b, j));
+    }
+    if (!uses_sum_ && b != T(0)) {
+      throw std::invalid_argument(
+          fmt::format("{}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", what, b, j));
+    }
+    by.a_is_one = by.a_is_one && a == T(1);
+    by.largest_a = std::max(by.largest_a, static_cast<double>(std::abs(a)));
+  }
+  given_g_.assign(static_cast<std::size_t>(entries), 0.0);
+  for_each_target(targets, [&](Size, Size e, Index entry) {
+    given_g_[static_cast<std::size_t>(entry)] += given.g[static_cast<std::size_t>(e)];
+  });
+  for (Size e = 0; e < entries; ++e) {
+    const T value = host(3 * examples + e, 0) = static_cast<T>(given_g_[static_cast<std::size_t>(e)]);
+    if (!std::isfinite(value)) {
+      throw NumericalError(fmt::format("{}: ∂L/∂o = {} at example {}, output {}", what, value,
+                                       by.Gamma.entry(e).example, by.Gamma.entry(e).row));
+    }
+  }
+  for (Size j = 0; j < examples; ++j) {
+    double sum = 0;
+    for (const Index entry : by.Gamma.of_example(j)) sum += given_g_[static_cast<std::size_t>(entry)];
+    host(2 * examples + j, 0) = static_cast<T>(sum);
+  }
+  this->backend().template transfer<T>(host, MatrixView<T>(by.a.data, host.rows, 1));
+}
+
+template <class T>
+void SphericalLayer<T>::backpropagate_batch(ConstView<T> H, const SparseBatch<T>& targets,
+                                            const GivenDerivatives& given, MatrixView<T> grad_H, Known known) {
+  const auto H_here = this->take_batch(H, targets, grad_H, "backpropagate");
+  if (known == Known::nothing) observe_targets(H_here, targets);
+  take(targets, given, "backpropagate");
+  const auto grad_here = this->room_for(grad_H);
+  backpropagate(H_here, derivatives_, grad_here);
+  this->deliver(grad_here, grad_H);
+}
+
+template <class T>
+void SphericalLayer<T>::update_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given,
+                                     double eta, MatrixView<T> grad_H, Known known) {
+  const auto H_here = this->take_batch(H, targets, grad_H, "update");
+  this->check_rate(eta);
+  if (known == Known::nothing) observe_targets(H_here, targets);
+  if (known != Known::gradient) take(targets, given, "update");
+  const auto grad_here = grad_H.empty() ? grad_H_.scratch(H.rows, H.cols) : this->room_for(grad_H);
+  if (known == Known::gradient) {
+    update_after_backpropagate(H_here, derivatives_, static_cast<T>(eta), grad_here);
+  } else {
+    update(H_here, derivatives_, static_cast<T>(eta), grad_here);
+  }
+  this->count_step();
+  if (!grad_H.empty()) this->deliver(grad_here, grad_H);
 }
 
 template <class T>

@@ -167,14 +167,15 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   return true;
 }
 
-/// The read-only half: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns c.
+/// The rest of the read-only half, with Γ̂ at hand: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns c.
 template <class T>
 double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
-  const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat, eta, static_cast<T>(c), H_hat, grad_H);
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), H_hat,
+                            grad_H);
+  common_.prepare(H, c);
   return c;
 }
 
@@ -189,9 +190,15 @@ void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T et
 
 template <class T>
 void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  compute_Gamma_hat(H.cols, by);
+  update_after_backpropagate(H, by, eta, grad_H);
+}
+
+template <class T>
+void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta,
+                                                  MatrixView<T> grad_H) {
   const double c = prepare(H, by, eta, grad_H);
   const auto SH = T_.scratch(2 * this->dim() + window_.columns(), H.cols);
-  common_.prepare(H, c);
   if (!fits(H, by, SH, eta) || !common_.fits()) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
@@ -201,8 +208,8 @@ void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
 
 template <class T>
 void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+  compute_Gamma_hat(H.cols, by);
   const double c = prepare(H, by, eta, grad_H);
-  common_.prepare(H, c);
   commit_all(H, by, eta, c);
 }
 

@@ -45,6 +45,7 @@ class FactoredLayer final : public SphericalLayer<T> {
   void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
+  void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
   void begin_scores(ConstView<T> H) override;
   void write_scores(std::span<const Index> rows, MatrixView<T> out) override;

@@ -29,6 +29,7 @@ namespace widehead {
 enum class Initial {
   zero,    ///< W = 0: nothing is computed, no memory is touched
   normal,  ///< independent normal values; a value depends on (seed, output, unit) only
+  given,   ///< what LayerOptions::initial_weights says
 };
 
 /// What every layer is made from.
@@ -40,6 +41,9 @@ struct LayerOptions {
   Initial initial = Initial::zero;
   double initial_scale = 0;  ///< standard deviation for `normal`; 0 means 1/√D, which makes ‖Wh‖ ≈ ‖h‖
   std::uint64_t seed = 0;
+  /// For `given`: writes the row of W that an output starts with (d values). Called once for each output, in order,
+  /// while the layer is made, and never again. Left empty, W is zero until a state is loaded.
+  std::function<void(Size output, std::span<double> row)> initial_weights = {};
 };
 
 /// A named figure about a layer's state; docs/algorithm.md explains each name.
@@ -166,7 +170,8 @@ class OutputLayer {
 
   /// out ← R[rows] G for a matrix R of all outputs, given as d x D: a view where rows are consecutive.
   void multiply_rows(ConstView<T> R, std::span<const Index> rows, ConstView<T> G, MatrixView<T> out);
-  /// Fills a d x D matrix as options().initial says.
+  /// Fills a d x D matrix as options().initial says; rows behind the D of W are zero where that is `given`.
+  /// @throws std::invalid_argument for a given value that is not finite
   void fill_initial(MatrixView<T> W);
   /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
@@ -197,15 +202,19 @@ class OutputLayer {
   double with_weights_folded(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
                              const Compute& compute);
 
- private:
-  void check_shape(ConstView<T> H, const char* what) const;
-  void check_targets(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
-  void check_rate(double eta) const;
-  ConstView<T> take_hidden(ConstView<T> H, const char* what);
+  // For implementations with a further way to take a step.
+  /// Checks what it is given; returns H in the backend's memory.
   ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what);
+  void check_rate(double eta) const;
   /// Where a result is computed that goes to `out`: itself, or a room of the backend's memory.
   MatrixView<T> room_for(MatrixView<T> out);
   void deliver(ConstView<T> result, MatrixView<T> out);
+  void count_step() { ++steps_; }
+
+ private:
+  void check_shape(ConstView<T> H, const char* what) const;
+  void check_targets(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
+  ConstView<T> take_hidden(ConstView<T> H, const char* what);
   void check_rows(std::span<const Index> rows, Size examples, Size out_rows, Size out_cols, Size out_stride,
                   bool out_empty, const char* what) const;
   /// H diag(√w).

@@ -32,8 +32,40 @@ struct Derivatives {
   double largest_a = 1;   ///< in magnitude
 };
 
+/// Statistics on the host, o by entry of the targets as given.
+struct HostStatistics {
+  std::vector<double> q, s, o;
+};
+
+/// Derivatives by them, from a loss that is computed elsewhere, as by automatic differentiation.
+struct GivenDerivatives {
+  std::span<const double> a;  ///< ∂L/∂q, m
+  std::span<const double> b;  ///< ∂L/∂s, m; empty where it is 0
+  std::span<const double> g;  ///< ∂L/∂o_t, by entry of the targets as given; those of an output named twice add up
+};
+
 template <class T>
 class SphericalLayer : public OutputLayer<T> {
+ public:
+  // ── a step in parts, for a loss that is computed elsewhere ──────────────────────────────────
+  // q, s, o = observe_batch → the caller's loss and its derivatives → backpropagate_batch → update_batch. Weights of
+  // examples are the caller's business, too; options().loss only says whether there is s.
+
+  /// What is known of a minibatch already, with nothing else asked of the layer since: it is not computed again.
+  enum class Known { nothing, statistics, gradient };
+
+  /// What a loss may depend on.
+  void observe_batch(ConstView<T> H, const SparseBatch<T>& targets, HostStatistics& statistics);
+  /// ∂L/∂H of the derivatives by that.
+  /// @param known  nothing, or statistics: the last call was observe_batch with these H and targets
+  void backpropagate_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given,
+                           MatrixView<T> grad_H, Known known = Known::nothing);
+  /// The step of W, which is counted. Wholly or not at all, as `step`.
+  /// @param grad_H  ∂L/∂H is written there, or is there already if `known` says so; may be empty else
+  /// @param known   as above, or gradient: the last call was backpropagate_batch with these arguments
+  void update_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given, double eta,
+                    MatrixView<T> grad_H = {}, Known known = Known::nothing);
+
  protected:
   SphericalLayer(const LayerOptions& options, std::shared_ptr<Backend<T>> backend);
 
@@ -50,6 +82,10 @@ class SphericalLayer : public OutputLayer<T> {
   /// ∇H and the step of W, after observe with the same H.
   /// @throws NumericalError with the layer as before
   virtual void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) = 0;
+  /// The same where backpropagate was called last, and grad_H is its result.
+  virtual void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+    update(H, by, eta, grad_H);
+  }
 
   /// Whether `update_later` exists: the same update without looking at any result.
   virtual bool can_update_later() const { return false; }
@@ -65,6 +101,10 @@ class SphericalLayer : public OutputLayer<T> {
  private:
   void observe_targets(ConstView<T> H, const SparseBatch<T>& targets);
   Judged<T> room_for_judgement(const SparseBatch<T>& targets);
+  ConstView<double> statistics_on_host();
+  template <class Visit>
+  void for_each_target(const SparseBatch<T>& targets, const Visit& visit) const;
+  void take(const SparseBatch<T>& targets, const GivenDerivatives& given, const char* what);
 
   bool uses_sum_;
   Statistics statistics_;
@@ -73,7 +113,9 @@ class SphericalLayer : public OutputLayer<T> {
   Matrix<T> derivatives_room_;      // a, b, γ and g likewise
   Matrix<double> ledger_;           // Backend::judge_later
   Matrix<T> grad_H_;                // d x m, where the caller wants none
-  Matrix<double> host_statistics_;  // for log_prob
+  Matrix<double> host_statistics_;  // q, s and o on the host
+  Matrix<T> host_derivatives_;      // a, b, γ and g there
+  std::vector<double> given_g_;     // g by entry, before it is rounded
 };
 
 }  // namespace widehead

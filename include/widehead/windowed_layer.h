@@ -51,6 +51,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
+  void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   /// A device that does not factor U takes nothing back to the host.
   bool can_update_later() const override { return !this->backend().factorizes_fast(); }
   void update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;

@@ -1,0 +1,102 @@
+"""What a step costs from Python and from PyTorch beside the same step in C++ (docs/python.md has the figures).
+
+    python python/benchmarks/overhead.py [--outputs 793471] [--dim 300] [--batch 128] [--threads 1] [--rounds 15] [--clock wall]
+
+All three take the same steps on the same data: C++ inside the extension, in a loop of its own (_core's time_steps); Python one
+layer.step after the other; PyTorch statistics, loss, backward and head.step. They take turns, round by round, so that what
+else the machine does meets all of them; a round is a few windows long, so that upkeep is in all of them, too.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy as np
+import widehead
+from widehead import _arrays, losses
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (
+        ("outputs", 793471),
+        ("dim", 300),
+        ("batch", 128),
+        ("threads", 1),
+        ("rounds", 15),
+        ("steps", 48),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--lambda1", type=float, default=0.1)
+    parser.add_argument(
+        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: of this thread, for busy machines"
+    )
+    options = parser.parse_args()
+    clock = time.perf_counter if options.clock == "wall" else time.thread_time
+    D, d, m = options.outputs, options.dim, options.batch
+
+    random = np.random.default_rng(0)
+    batches = [
+        (np.maximum(random.standard_normal((m, d)), 0).astype(np.float32), random.integers(0, D, m)) for _ in range(8)
+    ]
+    layer = {"C++": None, "Python": None}
+    for way in layer:
+        layer[way] = widehead.OutputLayer(D, d, threads=options.threads)
+    lr = layer["C++"].rate_for(*batches[0], options.lambda1)
+
+    core = layer["C++"]._core
+    pairs = [(h, _arrays.to_targets(t, D, np.dtype(np.float32))) for h, t in batches]
+
+    def in_cpp(steps):
+        start = clock()
+        core.time_steps(pairs, lr, steps)
+        return clock() - start
+
+    def in_python(steps):
+        start = clock()
+        for step in range(steps):
+            h, targets = batches[step % 8]
+            layer["Python"].step(h, targets, lr=lr)
+        return clock() - start
+
+    ways = {"C++": in_cpp, "Python": in_python}
+    try:
+        import torch
+        from widehead.torch import WideHead
+    except ImportError:
+        print("PyTorch is not installed: without it")
+    else:
+        torch.set_num_threads(options.threads)
+        head = WideHead(d, D, threads=options.threads, uses_sum=False)
+        tensors = [(torch.from_numpy(h).requires_grad_(), torch.from_numpy(t)) for h, t in batches]
+
+        def in_torch(steps):
+            start = clock()
+            for step in range(steps):
+                h, targets = tensors[step % 8]
+                h.grad = None
+                q, s, o = head.statistics(h, targets)
+                (q - 2 * o + 1).sum().backward()
+                head.step(lr)
+            return clock() - start
+
+        ways["PyTorch"] = in_torch
+
+    for way in ways.values():
+        way(16)
+    seconds = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, way in ways.items():
+            seconds[name].append(way(options.steps) / options.steps)
+    print(f"D = {D}, d = {d}, m = {m}, {options.threads} threads; ms a step, and over C++ in the same round")
+    for name in ways:
+        ratio = statistics.median(mine / base for mine, base in zip(seconds[name], seconds["C++"]))
+        best = min(seconds[name]) / min(seconds["C++"])
+        print(
+            f"  {name:8s} median {1e3 * statistics.median(seconds[name]):.3f}   least {1e3 * min(seconds[name]):.3f}"
+            f"   overhead: median of rounds {100 * (ratio - 1):+.1f}%, of the least {100 * (best - 1):+.1f}%"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+#pragma once
+/// An output layer as Python holds it. Every call releases the GIL, and one at a time is let in.
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "module.h"
+#include "targets.h"
+#include "widehead/heads.h"
+#include "widehead/spherical_layer.h"
+
+namespace widehead::python {
+
+template <class T>
+class Layer {
+ public:
+  using Hidden = Table<const T>;
+  using Out = Table<T>;
+  using Doubles = List<const double>;
+  using DoublesOut = List<double>;
+  using Ticket = std::uint64_t;
+
+  /// @param options  a dict: the members of HeadOptions by their names in Python (layer.cpp lists them)
+  /// @param W0       where options["init"] is "given": what W starts with, or nothing if a state will be loaded
+  Layer(const nb::dict& options, const std::optional<Hidden>& W0, int threads);
+
+  double step(const Hidden& h, const Targets<T>& targets, double lr, const std::optional<List<const T>>& weights,
+              const std::optional<Out>& grad_h);
+  double evaluate(const Hidden& h, const Targets<T>& targets, const std::optional<List<const T>>& weights,
+                  const std::optional<Out>& grad_h);
+
+  /// Seconds for so many steps, on one minibatch (h, targets) after the other, in a loop of C++: what the comforts of
+  /// Python are measured against (python/benchmarks/overhead.py).
+  double time_steps(const nb::list& batches, double lr, std::int64_t steps);
+
+  // A step in parts (spherical_layer.h). A ticket stands for what the layer still knows of a minibatch: whoever comes
+  // with the last one handed out saves the layer computing it again. 0 is never handed out.
+  Ticket observe(const Hidden& h, const Targets<T>& targets, const DoublesOut& q, const std::optional<DoublesOut>& s,
+                 const DoublesOut& o);
+  Ticket backpropagate(const Hidden& h, const Targets<T>& targets, const Doubles& a, const std::optional<Doubles>& b,
+                       const Doubles& g, const Out& grad_h, Ticket ticket);
+  void update(const Hidden& h, const Targets<T>& targets, const Doubles& a, const std::optional<Doubles>& b,
+              const Doubles& g, double lr, const std::optional<Out>& grad_h, Ticket ticket);
+
+  double rate_for(const Hidden& h, const Targets<T>& targets, double lambda,
+                  const std::optional<List<const T>>& weights);
+  void log_prob(const Hidden& h, const Targets<T>& targets, const DoublesOut& out);
+  void scores(const Hidden& h, const List<const Index>& rows, const Out& out);
+  void top_k(const Hidden& h, const Table<Index>& outputs, const Out& scores);
+  void weights(Size first, const Out& out);
+  void gram(const Out& out);
+  void sum_of_rows(const Out& out);
+  nb::dict diagnostics();
+  nb::dict counters();
+
+  void save(const std::string& path, const nb::dict& metadata);
+  void load(const std::string& path);
+  nb::dict state();
+  void load_state(const nb::dict& state);
+
+  OutputLayer<T>& layer() { return *layer_; }
+  bool has_statistics() const { return dynamic_cast<SphericalLayer<T>*>(layer_.get()) != nullptr; }
+  bool uses_sum() const { return widehead::uses_sum(options_.layer.loss); }
+
+ private:
+  using Known = typename SphericalLayer<T>::Known;
+
+  /// Runs `work` without the GIL, alone; what the layer knew of a minibatch is lost.
+  template <class Work>
+  auto alone(const Work& work) {
+    const nb::gil_scoped_release release;
+    const std::scoped_lock lock(mutex_);
+    const auto forget = std::exchange(known_, Known::nothing);
+    return work(forget);
+  }
+  /// For what does not care what was known.
+  template <class Work>
+  auto run(const Work& work) {
+    return alone([&](Known) { return work(); });
+  }
+  Known known_by(Ticket ticket, Known known) const { return ticket == ticket_ ? known : Known::nothing; }
+  SphericalLayer<T>& spherical();
+  void check_parts(const Targets<T>& targets, std::size_t q, std::size_t s, std::size_t o, const char* what) const;
+
+  HeadOptions options_;
+  std::shared_ptr<Backend<T>> backend_;
+  std::unique_ptr<OutputLayer<T>> layer_;
+  std::mutex mutex_;
+  Ticket ticket_ = 0;  // the last one handed out
+  Known known_ = Known::nothing;
+  HostStatistics statistics_;
+  Matrix<T> gradient_;  // d x m: of the last backpropagate
+};
+
+}  // namespace widehead::python

@@ -1,0 +1,76 @@
+#include "targets.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <stdexcept>
+
+namespace widehead::python {
+namespace {
+
+template <class V>
+std::span<const V> read(const nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>& array) {
+  return {static_cast<const V*>(array.data()), array.size()};
+}
+
+}  // namespace
+
+template <class T>
+Targets<T>::Targets(Size outputs, const std::optional<Integers>& offsets, const Integers& indices,
+                    std::optional<List<const T>> values)
+    : outputs_(outputs), values_(std::move(values)) {
+  if (indices.dtype() == nb::dtype<Index>()) {
+    given_indices_ = List<const Index>(indices);
+  } else if (indices.dtype() == nb::dtype<std::int64_t>()) {
+    const auto wide = read<std::int64_t>(indices);
+    indices_.resize(wide.size());
+    for (std::size_t e = 0; e < wide.size(); ++e) {
+      if (wide[e] < 0 || wide[e] >= outputs) {
+        throw std::invalid_argument(fmt::format("targets: indices[{}] = {}, but D = {}", e, wide[e], outputs));
+      }
+      indices_[e] = static_cast<Index>(wide[e]);
+    }
+  } else {
+    throw std::invalid_argument("targets: indices must be int32 or int64");
+  }
+  const auto entries = this->indices().size();
+  if (!offsets) {
+    offsets_.resize(entries + 1);
+    std::iota(offsets_.begin(), offsets_.end(), std::int64_t{0});
+  } else if (offsets->dtype() == nb::dtype<std::int64_t>()) {
+    given_offsets_ = List<const std::int64_t>(*offsets);
+  } else if (offsets->dtype() == nb::dtype<std::int32_t>()) {
+    const auto narrow = read<std::int32_t>(*offsets);
+    offsets_.assign(narrow.begin(), narrow.end());
+  } else {
+    throw std::invalid_argument("targets: indptr must be int32 or int64");
+  }
+  if (!values_) ones_.assign(entries, T(1));
+  batch();  // whatever is wrong with them is said now
+}
+
+namespace {
+
+template <class T>
+void add_targets_of(nb::module_& m, const char* name) {
+  using Class = Targets<T>;
+  nb::class_<Class>(m, name)
+      .def(nb::init<Size, const std::optional<typename Class::Integers>&, const typename Class::Integers&,
+                    std::optional<List<const T>>>(),
+           nb::arg("outputs"), nb::arg("indptr").none().noconvert(), nb::arg("indices").noconvert(),
+           nb::arg("values").none().noconvert())
+      .def_prop_ro("examples", &Class::examples)
+      .def_prop_ro("nonzeros", &Class::nonzeros);
+}
+
+}  // namespace
+
+void add_targets(nb::module_& m) {
+  add_targets_of<float>(m, "Targets32");
+  add_targets_of<double>(m, "Targets64");
+}
+
+template class Targets<float>;
+template class Targets<double>;
+
+}  // namespace widehead::python

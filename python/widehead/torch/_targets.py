@@ -1,0 +1,139 @@
+"""The targets of a minibatch, as tensors or as widehead.OutputLayer takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _arrays
+
+PADDING = -1  # in targets (m, K): no target
+
+
+class Targets:
+    """What the layer is given (the pattern: ``core``), and how what it answers by entry comes back in the targets' shape."""
+
+    def __init__(self, targets: Any, outputs: int, dtype: np.dtype) -> None:
+        self.outputs = outputs
+        self._kept: Tensor | None = None  # where targets (m, K) are no padding, if that is not everywhere
+        self._values: Any = None  # by entry; None for 1
+        self.indptr: np.ndarray | None = None  # None for one entry an example
+        if isinstance(targets, Tensor) and targets.layout == torch.strided:
+            self._take_tensor(targets)
+        else:
+            if isinstance(targets, Tensor):
+                targets = _csr(targets)
+            _check_width(targets, outputs)
+            if isinstance(targets, tuple) and len(targets) == 3:
+                self.indptr, self.indices, self._values = targets
+            elif hasattr(targets, "indptr"):
+                self.indptr, self.indices, self._values = targets.indptr, targets.indices, targets.data
+            else:
+                self.indices = targets
+            self.indices = _arrays.to_integers(self.indices, "targets: indices")
+            if self.indptr is not None:
+                self.indptr = _arrays.to_integers(self.indptr, "targets: indptr")
+            self._shape: tuple[int, ...] = (len(self.indices),)
+        pattern = self.indices if self.indptr is None else (self.indptr, self.indices, None)
+        self.core = _arrays.to_targets(pattern, outputs, dtype)
+        self.examples: int = self.core.examples
+
+    def _take_tensor(self, targets: Tensor) -> None:
+        if targets.ndim not in (1, 2) or targets.dtype.is_floating_point or targets.dtype == torch.bool:
+            raise ValueError(
+                f"targets: {targets.dtype} of shape {tuple(targets.shape)}, but integers (m,) or (m, K) are expected"
+            )
+        self._shape = tuple(targets.shape)
+        if targets.ndim == 2:
+            kept = targets != PADDING
+            self.indptr = np.concatenate([[0], kept.sum(1).cumsum(0).numpy()])
+            if not bool(kept.all()):
+                self._kept = kept
+            targets = targets.reshape(-1) if self._kept is None else targets[kept]
+        self.indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
+
+    def shaped(self, by_entry: Tensor) -> Tensor:
+        """Values by entry in the shape of the targets, 0 at padding."""
+        if len(self._shape) == 1:
+            return by_entry
+        if self._kept is None:
+            return by_entry.reshape(self._shape)
+        return by_entry.new_zeros(self._shape).masked_scatter(self._kept, by_entry)
+
+    def sum(self, shaped: Tensor) -> Tensor:
+        """The sums over each example's targets (m,)."""
+        if shaped.ndim == 2:
+            return shaped.sum(1)
+        if self.indptr is None:
+            return shaped
+        return shaped.new_zeros(self.examples).index_add(0, torch.from_numpy(self._rows()), shaped)
+
+    def spread(self, by_example: Tensor) -> Tensor:
+        """A value of each example beside each of its targets."""
+        if len(self._shape) == 2:
+            return by_example[:, None]
+        return by_example if self.indptr is None else by_example[torch.from_numpy(self._rows())]
+
+    def values(self) -> Tensor:
+        """y in the shape of the targets, float64."""
+        if self._values is None:
+            y = torch.ones(len(self.indices), dtype=torch.float64)
+        else:
+            y = torch.as_tensor(self._values).to(torch.float64)
+        return self.shaped(y)
+
+    def merged(self) -> tuple[Tensor, Tensor]:
+        """y with what an example says of an output twice added up, and 1 where that stands, 0 elsewhere."""
+        y = np.ones(len(self.indices)) if self._values is None else np.asarray(self._values, np.float64)
+        first = np.ones_like(y)
+        if self.indptr is not None:
+            keys = self._rows() * self.outputs + self.indices
+            order = np.argsort(keys, kind="stable")
+            is_first = np.diff(keys[order], prepend=-1) != 0
+            if not is_first.all():
+                sums = np.zeros_like(y)
+                sums[order[is_first]] = np.add.reduceat(y[order], np.flatnonzero(is_first))
+                first[order[~is_first]] = 0
+                y = sums
+        return self.shaped(torch.as_tensor(y)), self.shaped(torch.as_tensor(first))
+
+    def _rows(self) -> np.ndarray:
+        """The example of each entry."""
+        counts = np.ones(self.examples, np.int64) if self.indptr is None else np.diff(self.indptr)
+        return np.repeat(np.arange(self.examples), counts)
+
+
+def joined(batches: list[Targets], dtype: np.dtype) -> Any:
+    """Several minibatches as one, for the layer."""
+    ends = np.cumsum([0, *(len(each.indices) for each in batches)])
+    starts = [
+        np.arange(each.examples) if each.indptr is None else np.asarray(each.indptr[:-1], np.int64) for each in batches
+    ]
+    indptr = np.concatenate([*(start + end for start, end in zip(starts, ends)), ends[-1:]])
+    indices = np.concatenate([np.asarray(each.indices, np.int64) for each in batches])
+    return _arrays.to_targets((indptr, indices, None), batches[0].outputs, dtype)
+
+
+def _csr(targets: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:
+    if targets.layout != torch.sparse_csr:
+        raise ValueError(f"targets: a sparse tensor of layout {targets.layout}, but torch.sparse_csr is expected")
+    return _Csr(targets)  # type: ignore[return-value]
+
+
+class _Csr:
+    """A sparse CSR tensor with the names that SciPy has for its parts."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.shape = tensor.shape
+        self.indptr, self.indices = tensor.crow_indices().numpy(), tensor.col_indices().numpy()
+        self.data = tensor.values().detach()
+
+
+def _check_width(targets: Any, outputs: int) -> None:
+    if hasattr(targets, "indptr") and targets.shape[1] != outputs:
+        raise ValueError(f"targets: targets are for D = {targets.shape[1]}, but the layer has D = {outputs}")
+    if hasattr(targets, "format") and targets.format != "csr":
+        raise ValueError(f"targets: a sparse matrix in {targets.format} format, but csr is expected")
