@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "small_gemm.h"
+
 namespace widehead {
 
 template <class T>
 CudaBackend<T>::CudaBackend(const CudaOptions& options)
     : context_(std::make_shared<cuda::Context>(options.device)),
+      tf32_(options.tf32),
       blas_(context_->stream, context_->memory,
             !std::is_same_v<T, float> ? CUBLAS_DEFAULT_MATH
             : options.tf32            ? CUBLAS_TF32_TENSOR_OP_MATH
@@ -27,7 +30,9 @@ CudaBackend<T>::CudaBackend(const CudaOptions& options)
       a_on_host_(context_->pinned),
       b_on_host_(context_->pinned),
       gamma_on_host_(context_->pinned),
-      g_on_host_(context_->pinned) {}
+      g_on_host_(context_->pinned) {
+  if (std::is_same_v<T, float>) cuda::prepare_small_gemm();
+}
 
 template <class T>
 CudaBackend<T>::~CudaBackend() {
@@ -136,6 +141,12 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
   if (depth == 0) {
     if (beta == T(0)) return clear(C);
     return scale(beta, C);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (!tf32_ && cuda::is_small(C.rows, C.cols, depth)) {
+      cuda::small_gemm(stream(), op_a, op_b, alpha, A, B, beta, C);
+      return;
+    }
   }
   const auto of = [](Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; };
   // A matrix of one column may come with any stride.

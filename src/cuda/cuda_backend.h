@@ -155,6 +155,7 @@ class CudaBackend final : public Backend<T> {
   int factorize(MatrixView<T> A, int* pivots);
 
   std::shared_ptr<cuda::Context> context_;
+  bool tf32_;
   cuda::Blas blas_;
   cuda::Staging staging_;
   cuda::Buffer scratch_;             ///< of the operation at work
