@@ -160,9 +160,9 @@ const void* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, co
         using L = std::remove_cvref_t<decltype(function)>;
         if constexpr (!std::is_same_v<L, CustomLoss>) {
           if (m <= cuda::block_size) {
-            judge_at_once_kernel<L, T><<<1, cuda::block_size, 0, on_stream>>>(
-                function, static_cast<double>(outputs), Y.examples(), y, weight, judged, targets, opinions, summary,
-                ledger);
+            judge_at_once_kernel<L, T><<<1, cuda::block_size, 0, on_stream>>>(function, static_cast<double>(outputs),
+                                                                              Y.examples(), y, weight, judged, targets,
+                                                                              opinions, summary, ledger);
             return;
           }
           constexpr int threads = 32;  // examples are few, and better spread over the device
@@ -277,14 +277,14 @@ void CudaBackend<T>::exponentiate_columns(MatrixView<T> A, MatrixView<T> maxima,
   cuda::check_launch("exponentiate_columns_kernel");
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                        \
-  template Verdict CudaBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,   \
-                                         const Judged<T>&);                                            \
+#define WIDEHEAD_INSTANTIATE(T)                                                                         \
+  template Verdict CudaBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,    \
+                                         const Judged<T>&);                                             \
   template void CudaBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>, \
-                                            const Judged<T>&, MatrixView<double>);                     \
-  template void CudaBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>, \
-                                               ConstView<double>, MatrixView<double>, MatrixView<T>);  \
-  template void CudaBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);   \
+                                            const Judged<T>&, MatrixView<double>);                      \
+  template void CudaBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>,  \
+                                               ConstView<double>, MatrixView<double>, MatrixView<T>);   \
+  template void CudaBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);    \
   template void CudaBackend<T>::exponentiate_columns(MatrixView<T>, MatrixView<T>, MatrixView<double>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

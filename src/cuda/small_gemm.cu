@@ -4,20 +4,19 @@
 /// steps of the depth at once (16 bytes), and neither the eight rows nor the sixteen columns of a warp share a bank.
 /// While one slice is multiplied, the next is on its way (cp.async).
 
-#include "small_gemm.h"
-
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
 #include <cstdint>
 
 #include "check.h"
+#include "small_gemm.h"
 
 namespace widehead::cuda {
 namespace {
 
-constexpr int tile = 32;               // rows and columns of C, and the depth of a slice
-constexpr int pitch = tile + 4;        // of a slice's rows in shared memory
+constexpr int tile = 32;         // rows and columns of C, and the depth of a slice
+constexpr int pitch = tile + 4;  // of a slice's rows in shared memory
 constexpr int group_threads = 128;
 constexpr int slice_floats = tile * pitch;
 constexpr int group_floats = 4 * slice_floats;  // two slices of A and two of B
@@ -26,10 +25,10 @@ constexpr int thread_rows = 4, thread_columns = 2;
 /// op(X) as a matrix whose row r is what belongs to row r of C (or column, for B), along the depth.
 struct Operand {
   const float* data;
-  Size stride;           ///< of the matrix in memory
+  Size stride;  ///< of the matrix in memory
   Size rows;
-  bool depth_is_fast;    ///< consecutive along the depth; else along the rows
-  bool aligned;          ///< 16 bytes at a time are possible along the depth
+  bool depth_is_fast;  ///< consecutive along the depth; else along the rows
+  bool aligned;        ///< 16 bytes at a time are possible along the depth
 };
 
 /// A slice of 32 rows and 32 steps of the depth goes to shared memory; 0 beyond the ends.
@@ -50,7 +49,8 @@ __device__ void fetch(const Operand& X, Size first_row, Size first, Size depth, 
     const int fast = thread % tile, slow = thread / tile + 4 * part;
     const int row = X.depth_is_fast ? slow : fast, k = X.depth_is_fast ? fast : slow;
     const bool inside = first_row + row < X.rows && first + k < depth;
-    const Size at = X.depth_is_fast ? (first_row + row) * X.stride + first + k : first_row + row + (first + k) * X.stride;
+    const Size at =
+        X.depth_is_fast ? (first_row + row) * X.stride + first + k : first_row + row + (first + k) * X.stride;
     __pipeline_memcpy_async(slice + row * pitch + k, inside ? X.data + at : X.data, 4, inside ? 0 : 4);
   }
 }
@@ -59,7 +59,8 @@ template <int groups>
 __global__ void __launch_bounds__(groups* group_threads)
     small_gemm_kernel(Operand A, Operand B, Size depth, float alpha, float beta, float* C, Size C_stride) {
   extern __shared__ float shared[];
-  const int group = static_cast<int>(threadIdx.x) / group_threads, thread = static_cast<int>(threadIdx.x) % group_threads;
+  const int group = static_cast<int>(threadIdx.x) / group_threads,
+            thread = static_cast<int>(threadIdx.x) % group_threads;
   float* room = shared + group * group_floats;
   const auto slice_of_A = [&](int turn) { return room + turn % 2 * slice_floats; };
   const auto slice_of_B = [&](int turn) { return room + (2 + turn % 2) * slice_floats; };
@@ -144,7 +145,7 @@ Operand operand(MatrixView<const float> X, Size rows, bool depth_is_fast) {
 }
 
 template <int groups>
-constexpr int shared_bytes = groups * group_floats * static_cast<int>(sizeof(float));
+constexpr int shared_bytes = groups* group_floats* static_cast<int>(sizeof(float));
 
 template <int groups>
 void allow_shared_memory() {

@@ -8,8 +8,8 @@
 namespace widehead {
 
 using cuda::block_size;
-using cuda::DeviceView;
 using cuda::device_view;
+using cuda::DeviceView;
 using cuda::Upload;
 using cuda::warp_size;
 
@@ -17,8 +17,8 @@ namespace {
 
 // ── rows at other epochs ────────────────────────────────────────────────────────────────────────
 
-constexpr int tile_rows = 64;      ///< of a matrix that a block multiplies with
-constexpr int tile_columns = 8;    ///< columns at once, all of one matrix
+constexpr int tile_rows = 64;                       ///< of a matrix that a block multiplies with
+constexpr int tile_columns = 8;                     ///< columns at once, all of one matrix
 constexpr int tile_parts = block_size / tile_rows;  ///< threads that share a row: each sums a part of it
 
 /// Columns of one matrix, or of none: at most tile_columns, from `first` on in the order of `columns`.
@@ -108,9 +108,8 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
     const auto at = static_cast<std::size_t>(k);
     return rows[at] < 0 ? Backend<T>::no_column : matrix[at];
   };
-  std::sort(by_matrix_.begin(), by_matrix_.end(), [&](Index a, Index b) {
-    return matrix_of(a) != matrix_of(b) ? matrix_of(a) < matrix_of(b) : a < b;
-  });
+  std::sort(by_matrix_.begin(), by_matrix_.end(),
+            [&](Index a, Index b) { return matrix_of(a) != matrix_of(b) ? matrix_of(a) < matrix_of(b) : a < b; });
   const auto on_stream = stream();
   auto upload = staging_.begin(2 * Upload::bytes<Index>(rows.size()) + Upload::bytes<Bundle>(rows.size()));
   const auto bundles = upload.template take<Bundle>(rows.size());
@@ -203,18 +202,16 @@ void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matr
   });
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                                      \
-  template void CudaBackend<T>::express_columns(ConstView<T>, std::span<const Index>, ConstView<T>,                  \
-                                                std::span<const Index>, MatrixView<T>);                              \
-  template void CudaBackend<T>::observe_targets(ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,              \
-                                                ConstView<T>, const RowGroups<T>&, MatrixView<double>,               \
-                                                MatrixView<double>);                                                 \
-  template void CudaBackend<T>::combine_targets(ConstView<T>, ConstView<T>, const RowGroups<T>&, ConstView<T>,       \
-                                                MatrixView<T>, MatrixView<T>);                                       \
-  template void CudaBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,          \
-                                               MatrixView<T>);                                                       \
-  template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,            \
-                                             MatrixView<T>)
+#define WIDEHEAD_INSTANTIATE(T)                                                                                       \
+  template void CudaBackend<T>::express_columns(ConstView<T>, std::span<const Index>, ConstView<T>,                   \
+                                                std::span<const Index>, MatrixView<T>);                               \
+  template void CudaBackend<T>::observe_targets(ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, \
+                                                const RowGroups<T>&, MatrixView<double>, MatrixView<double>);         \
+  template void CudaBackend<T>::combine_targets(ConstView<T>, ConstView<T>, const RowGroups<T>&, ConstView<T>,        \
+                                                MatrixView<T>, MatrixView<T>);                                        \
+  template void CudaBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,           \
+                                               MatrixView<T>);                                                        \
+  template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 
