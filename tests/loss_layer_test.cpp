@@ -96,8 +96,9 @@ TEST_P(HeadTest, StepIsThatOfTheDefinitionWithEveryLoss) {
     }
     if (GetParam().options.head != "windowed") return;  // else: windows have closed in the way that the case is for
     const auto& windowed = GetParam().options.windowed;
-    EXPECT_GT(windowed.absorb_limit == 1 ? flips : absorbs, 500);
-    if (windowed.absorb_limit > 1 && windowed.deflation.below > 0.5) {
+    const bool flips_only = windowed.absorb_limit == 1 || GetParam().device != "cpu";
+    EXPECT_GT(flips_only ? flips : absorbs, 500);
+    if (!flips_only && windowed.deflation.below > 0.5) {
       EXPECT_GT(deflated, 50);
     }
   });
