@@ -10,7 +10,6 @@
 
 #include "process.h"
 #include "scratch_folder.h"
-#include "widehead/data/synthetic_text.h"
 
 namespace widehead::test {
 namespace {
@@ -21,21 +20,17 @@ using Arguments = std::vector<std::string>;
 class FullDisk : public testing::Test {
  protected:
   FullDisk() {
-    SyntheticTextOptions options;
-    options.words = 300;
-    options.tokens = 20000;
-    write_synthetic_text(folder_.path("corpus.txt"), options);
+    std::string text;
+    for (int k = 0; k < 3000; ++k) text += "w" + std::to_string(k * k % 83) + (k % 10 == 9 ? "\n" : " ");
+    folder_.file("corpus.txt", text);
   }
-  Arguments train(const Arguments& more = {}) const {
-    Arguments arguments = {"train",       "lm",
-                           "--corpus",    folder_.path("corpus.txt"),
-                           "--out",       folder_.path("model"),
-                           "--dim",       "8",
-                           "--embedding", "4",
-                           "--hidden",    "8",
-                           "--batch",     "32",
-                           "--min-count", "1",
-                           "--threads",   "1"};
+  Arguments train(const Arguments& more = {}, const std::string& dim = "8") const {
+    Arguments arguments = {"train", "lm", "--corpus", folder_.path("corpus.txt"), "--out", folder_.path("model")};
+    for (const auto* word : {"--embedding", "4", "--hidden", "8", "--batch", "32", "--epochs", "4", "--min-count", "1",
+                             "--threads", "1", "--dim"}) {
+      arguments.emplace_back(word);
+    }
+    arguments.push_back(dim);
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -103,18 +98,18 @@ TEST_F(FullDisk, LeavesNoHalfOfAnExportOrAText) {
   for (const auto* format : {"word2vec", "word2vec-binary", "npy", "safetensors"}) {
     SCOPED_TRACE(format);
     const auto out = folder_.path("vectors");
-    expect_refused(run({"export", folder_.path("model"), "--format", format, "--out", out}, 2000), out);
+    expect_refused(run({"export", folder_.path("model"), "--format", format, "--out", out}, 500), out);
     EXPECT_FALSE(fs::exists(out));
   }
-  const auto out = folder_.path("text"), pairs = folder_.path("pairs");
-  expect_refused(run({"generate", "text", "--out", out, "--tokens", "5000", "--words", "300"}, 2000), out);
+  const auto out = folder_.path("text");
+  expect_refused(run({"generate", "text", "--out", out, "--tokens", "5000", "--words", "1000"}, 2000), out);
   EXPECT_FALSE(fs::exists(out));
   EXPECT_EQ(leftovers_in(folder_.path(".")), std::vector<std::string>{});
 }
 
 TEST_F(FullDisk, RefusesARowsFileThatDoesNotFit) {
   const auto rows = folder_.path("rows");
-  expect_refused(run(train({"--rows-file", rows, "--dim", "512"}), 200'000), rows);
+  expect_refused(run(train({"--rows-file", rows}, "512"), 50'000), rows);
   EXPECT_FALSE(fs::exists(folder_.path("model")));
   EXPECT_FALSE(fs::exists(rows));
 }

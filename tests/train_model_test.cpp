@@ -206,7 +206,8 @@ TEST(Model, ADimWithoutHiddenLayersIsCheckedAgainstTheHead) {
   train(Job::labels, options);
   expect_throw<FileError>([&] { open_model(tampered(folder, with("dim", "65536"))); },
                           {"tensor 'network.input.embeddings.value' is {30, 8}"});
-  EXPECT_NO_THROW(open_model(tampered(folder, with("embedding", "8"))));  // the same network, and one layer more
+  expect_throw<FileError>([&] { open_model(tampered(folder, with("embedding", "8"))); },  // that is one layer more
+                          {"tensor 'network.hidden1.weights.value' is missing, which the options ask for"});
 }
 
 // ── rows in a file of their own ─────────────────────────────────────────────────────────────────

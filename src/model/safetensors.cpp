@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <list>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -210,20 +211,22 @@ namespace {
 /// A file that takes its name when it is complete and is gone otherwise.
 class StateFile {
  public:
-  StateFile(const std::filesystem::path& path, std::vector<Tensor> tensors, const Metadata& metadata)
-      : path_(path), temporary_(path.string() + fmt::format(".{}.tmp", getpid())), tensors_(std::move(tensors)) {
-    const auto header = make_safetensors_header(tensors_, metadata);
-    for (auto& tensor : tensors_) tensor.offset += header.size();
-    file_.emplace(File::create(temporary_));
-    file_->resize(tensors_.empty() ? header.size() : tensors_.back().offset + tensors_.back().bytes);
-    file_->write(0, header);
-  }
+  StateFile(const std::filesystem::path& path, std::vector<Tensor> tensors)
+      : path_(path), temporary_(path.string() + fmt::format(".{}.tmp", getpid())), tensors_(std::move(tensors)) {}
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
   ~StateFile() {
     if (!is_complete_) unlink(temporary_.c_str());
   }
 
+  /// Makes the file in its full size, with its header.
+  void begin(const Metadata& metadata) {
+    const auto header = make_safetensors_header(tensors_, metadata);
+    for (auto& tensor : tensors_) tensor.offset += header.size();
+    file_.emplace(File::create(temporary_));
+    file_->resize(tensors_.empty() ? header.size() : tensors_.back().offset + tensors_.back().bytes);
+    file_->write(0, header);
+  }
   void add_to(Writer& writer) { writer.add(*file_, tensors_); }
   void sync() { file_->sync(); }
   void take_name() {
@@ -245,17 +248,17 @@ void save_state(const std::filesystem::path& path, const VisitState& visit, cons
   const bool apart = !sparse_path.empty();
   Measurer measurer(path, apart);
   visit(measurer);
-  StateFile dense(path, measurer.laid_out(false), metadata);
-  std::optional<StateFile> sparse;
-  if (apart) sparse.emplace(sparse_path, measurer.laid_out(true), metadata);
+  std::list<StateFile> files;
+  files.emplace_back(path, measurer.laid_out(false));
+  if (apart) files.emplace_back(sparse_path, measurer.laid_out(true));
   Writer writer(path);
-  dense.add_to(writer);
-  if (sparse) sparse->add_to(writer);
+  for (auto& file : files) {
+    file.begin(metadata);
+    file.add_to(writer);
+  }
   visit(writer);
-  dense.sync();
-  if (sparse) sparse->sync();
-  dense.take_name();
-  if (sparse) sparse->take_name();
+  for (auto& file : files) file.sync();
+  for (auto& file : files) file.take_name();
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
