@@ -202,7 +202,7 @@ void print(const Model<T>& model, const char* figure, bool json, const std::stri
   }
   std::string line;
   for (const auto& [output, score] : ranked) {
-    fmt::format_to(std::back_inserter(line), "{}{}:{:.5g}", line.empty() ? "" : " ", model.name_of(output), score);
+    line += fmt::format("{}{}:{:.5g}", line.empty() ? "" : " ", model.name_of(output), score);
   }
   if (user != nullptr) fmt::print("{}\t", *user);
   fmt::print("{}\n", line);

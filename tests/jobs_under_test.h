@@ -129,12 +129,15 @@ inline std::string content_of(const std::filesystem::path& path) {
 }
 /// The arrays of the state, but for what depends on the clock.
 inline std::map<std::string, std::string> state_of(const std::string& model) {
-  const auto path = ModelFolder::open(model).path_of(model_files::state);
-  const auto bytes = content_of(path);
-  const SafetensorsFile file(path);
+  const auto folder = ModelFolder::open(model);
   std::map<std::string, std::string> arrays;
-  for (const auto& tensor : file.tensors()) {
-    if (!tensor.name.ends_with("seconds")) arrays[tensor.name] = bytes.substr(tensor.offset, tensor.bytes);
+  for (const auto* role : {model_files::state, model_files::rows}) {
+    if (!folder.has(role)) continue;
+    const auto bytes = content_of(folder.path_of(role));
+    const SafetensorsFile file(folder.path_of(role));
+    for (const auto& tensor : file.tensors()) {
+      if (!tensor.name.ends_with("seconds")) arrays[tensor.name] = bytes.substr(tensor.offset, tensor.bytes);
+    }
   }
   return arrays;
 }

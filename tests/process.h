@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -23,7 +25,10 @@ struct Ended {
 /// A running program; its output goes to files in `folder`.
 class Process {
  public:
-  Process(const std::vector<std::string>& arguments, const std::string& folder)
+  static constexpr std::uint64_t no_limit = RLIM_INFINITY;
+
+  /// @param largest_file  bytes beyond which the system lets it write no file, as if the disk were full
+  Process(const std::vector<std::string>& arguments, const std::string& folder, std::uint64_t largest_file = no_limit)
       : out_(folder + "/stdout"), err_(folder + "/stderr") {
     process_ = fork();
     if (process_ < 0) throw std::runtime_error("fork failed");
@@ -31,6 +36,11 @@ class Process {
     setenv("OMP_WAIT_POLICY", "passive", 1);
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
+    if (largest_file != no_limit) {
+      ::signal(SIGXFSZ, SIG_IGN);  // an error, not the end
+      const rlimit limit{largest_file, RLIM_INFINITY};
+      setrlimit(RLIMIT_FSIZE, &limit);
+    }
     std::vector<char*> argv = {const_cast<char*>(WIDEHEAD_PROGRAM)};
     for (const auto& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);

@@ -9,14 +9,8 @@
 
 #include "errors.h"
 #include "jobs_under_test.h"
-#include "widehead/data/corpus.h"
-#include "widehead/data/labels_file.h"
-#include "widehead/data/token_file.h"
 #include "widehead/errors.h"
 #include "widehead/loss.h"
-#include "widehead/train/assemble.h"
-#include "widehead/train/ngram_source.h"
-#include "widehead/train/rows_source.h"
 
 namespace widehead::test {
 namespace {
@@ -81,18 +75,24 @@ TEST(Run, LearnsInEveryJob) {
   }
 }
 
-/// Trains a job with the dense head and with others, and compares loss curves and figures.
-void expect_heads_agree(Job job, const std::string& loss, const std::string& dtype, double tolerance) {
-  const ScratchFolder folder;
+/// A job in which everything about the head is in use.
+TrainOptions job_for_heads(const ScratchFolder& folder, Job job, const std::string& loss) {
   auto options = small_job(folder, job);
   options.loss = loss;
-  options.dtype = dtype;
   options.lambda = 0.1;
   if (loss == "weighted") options.unobserved = 0.5;
   options.weight_decay = 0.001;
   options.target_scale = "log";
   options.window = 100;
   options.head = "dense";
+  return options;
+}
+
+/// Trains a job with the dense head and with others, and compares loss curves and figures.
+void expect_heads_agree(Job job, const std::string& loss, const std::string& dtype, double tolerance) {
+  const ScratchFolder folder;
+  auto options = job_for_heads(folder, job, loss);
+  options.dtype = dtype;
   const auto dense = train(job, options);
   const auto truth = losses_of(options.out);
   ASSERT_GT(truth.size(), 20U);
@@ -126,17 +126,43 @@ TEST(Run, IsEvaluatedEverySoManyEpochsAndAtTheEnd) {
   EXPECT_EQ(watcher.evaluations, 3);  // after 2, 4 and 5
 }
 
-TEST(Run, IsTheSameWithEveryHead) {
+TEST(Run, IsTheSameWithEveryHeadForEveryLoss) {
   for (const Job job : every_job) {
-    for (const auto* loss : {"squared", "weighted"}) expect_heads_agree(job, loss, "f32", 1e-4);
+    for (const auto& loss : loss_names()) {
+      expect_heads_agree(job, std::string(loss), "f64", 1e-8);
+      if (job == Job::lm && loss == "z") continue;  // the next test
+      expect_heads_agree(job, std::string(loss), "f32", 1e-4);
+    }
   }
 }
 
-/// In double: a run magnifies roundings, and the softmaxes' curvature does so more than a square's.
-TEST(Run, IsTheSameWithEveryHeadForEveryLoss) {
-  for (const Job job : every_job) {
-    for (const auto& loss : loss_names()) expect_heads_agree(job, std::string(loss), "f64", 1e-8);
+/// A run magnifies roundings, and one with the steep z-loss on words so much that two runs of the dense head itself
+/// part by 10⁻³ when embeddings start an ulp apart. The windowed head in float32 may not part from it further.
+TEST(Run, PartsFromTheDenseHeadNoFurtherThanRoundingsDo) {
+  const ScratchFolder folder;
+  auto options = job_for_heads(folder, Job::lm, "z");
+  options.overwrite = true;
+  const auto losses = [&](const std::string& head, double factor) {
+    auto other = options;
+    other.head = head;
+    other.input_scale *= factor;
+    train(Job::lm, other);
+    return losses_of(options.out);
+  };
+  const auto truth = losses("dense", 1);
+  const auto distance = [&](const std::vector<double>& curve) {
+    double largest = 0;
+    for (std::size_t k = 0; k < truth.size(); ++k) {
+      largest = std::max(largest, std::abs(curve[k] - truth[k]) / std::abs(truth[k]));
+    }
+    return largest;
+  };
+  double by_roundings = 0;
+  for (const double ulp : {6e-8, -6e-8, 1.2e-7, -1.2e-7}) {
+    by_roundings = std::max(by_roundings, distance(losses("dense", 1 + ulp)));
   }
+  EXPECT_GT(by_roundings, 1e-4);  // else 10⁻⁴ should be asked for here, too
+  EXPECT_LT(distance(losses("windowed", 1)), 5 * by_roundings);
 }
 
 TEST(Run, RepeatsBitForBitAndDiffersBySeed) {
@@ -160,6 +186,7 @@ TEST(Run, LeavesAFolderWithTheFilesOfAModelAndNothingElse) {
     const ScratchFolder folder;
     auto options = small_job(folder, job);
     if (job == Job::lm) options.valid = folder.file("valid.txt", "w1 w2 w3\n");
+    if (job == Job::items) options.rows_file = folder.path("V");
     train(job, options, 3);
     EXPECT_EQ(fs::exists(folder.path("model/tokens.bin")), job == Job::lm);
     options.resume = true;
@@ -167,11 +194,11 @@ TEST(Run, LeavesAFolderWithTheFilesOfAModelAndNothingElse) {
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(options.out)) {
       auto name = entry.path().filename().string();
-      names.insert(name.rfind("state-", 0) == 0 ? "state" : name);
+      names.insert(name.rfind("state-", 0) == 0 ? "state" : name.rfind("rows-", 0) == 0 ? "rows" : name);
     }
     std::set<std::string> truth = {"config.toml", "lock", "manifest.json", "metrics.jsonl", "state"};
     if (job == Job::lm) truth.insert("vocabulary.txt");
-    if (job == Job::items) truth.insert("items.txt");
+    if (job == Job::items) truth.merge(std::set<std::string>{"items.txt", "rows"});
     EXPECT_EQ(names, truth);
   }
 }
@@ -273,108 +300,6 @@ TEST(Run, WithNothingButUnknownWordsHeldOutHasNoFigures) {
   options.valid.clear();
   options.hold_out = 0;
   EXPECT_TRUE(train(Job::lm, options).figures.empty());
-}
-
-// ── models in use ───────────────────────────────────────────────────────────────────────────────
-
-/// The figures of the run's last evaluation, from the model opened again.
-template <class T>
-Figures figures_of(const Model<T>& model, const TrainOptions& options, const ScratchFolder& folder) {
-  auto predictor = model.predictor();
-  const auto scale = target_scale<T>(options, model.counts);
-  if (model.info.job == Job::labels) {
-    const auto data = read_labels(options.valid);
-    const RowsSource<T> source(data.features, data.inputs, data.targets, data.outputs, scale, {.shuffle = false});
-    return evaluate_labels<T>(*model.network, predictor, source, data.targets, model.counts, model.info.examples, 0);
-  }
-  const auto path = folder.path("again.bin");
-  encode_corpus({options.valid}, tokenization_from_name("words"), true, *model.vocabulary, path);
-  const TokenFile tokens(path);
-  NGramOptions ngram;
-  ngram.context = options.context;
-  ngram.seed = static_cast<std::uint64_t>(options.seed);
-  const NGramSource<T> source(tokens.tokens(), model.counts, scale, ngram);
-  return evaluate_words<T>(*model.network, predictor, source, options.valid_examples);
-}
-
-TEST(Model, PredictsAsTheNetworkThatWasSaved) {
-  for (const Job job : {Job::lm, Job::labels}) {
-    for (const auto* head : {"windowed", "factored", "dense"}) {
-      for (const auto* dtype : {"f32", "f64"}) {
-        for (const bool in_file : {false, true}) {
-          if (in_file && std::string(head) != "windowed") continue;
-          SCOPED_TRACE(fmt::format("{}, {}, {}, {}", name_of(job), head, dtype, in_file ? "rows in a file" : ""));
-          const ScratchFolder folder;
-          auto options = small_job(folder, job);
-          if (job == Job::lm) {
-            Dice dice(3);
-            options.valid = folder.file("valid.txt", make_text(dice, 20));
-            options.subsample = 0.001;  // of training alone
-          }
-          options.head = head;
-          options.dtype = dtype;
-          options.target_scale = "log";
-          options.rows_file = in_file ? folder.path("rows") : "";
-          const auto result = train(job, options);
-          const auto any = open_model(options.out, 1);
-          std::visit([&](const auto& model) { EXPECT_EQ(figures_of(model, options, folder), result.figures); }, any);
-          EXPECT_EQ(std::holds_alternative<Model<double>>(any), std::string(dtype) == "f64");
-        }
-      }
-    }
-  }
-}
-
-TEST(Model, KnowsWhatItsOutputsAreCalled) {
-  for (const Job job : every_job) {
-    const ScratchFolder folder;
-    train(job, small_job(folder, job));
-    const auto any = open_model(folder.path("model"));
-    const auto& model = std::get<Model<float>>(any);
-    EXPECT_EQ(model.info.job, job);
-    EXPECT_TRUE(model.info.complete);
-    EXPECT_EQ(model.info.share, 1);
-    EXPECT_EQ(static_cast<Size>(model.counts.size()), model.info.outputs);
-    for (Index i = 0; i < model.info.outputs; ++i) EXPECT_EQ(model.find(model.name_of(i)), i);
-    EXPECT_FALSE(model.find("no such thing"));
-    EXPECT_FALSE(model.find("-1"));
-    if (job == Job::labels) {
-      EXPECT_EQ(model.info.outputs, 12);
-      EXPECT_EQ(model.info.features, 30);
-      EXPECT_EQ(model.info.examples, 230);
-      EXPECT_FALSE(model.find("12"));
-      EXPECT_FALSE(model.find("3x"));
-      EXPECT_EQ(model.find("11"), 11);
-    } else {
-      EXPECT_EQ(model.counts[0] == 0, job == Job::lm);  // the unknown word is no target
-      EXPECT_TRUE(model.find(job == Job::lm ? "w3" : "i3"));
-    }
-  }
-}
-
-TEST(ModelInfo, IsCheckedWhenRead) {
-  ModelInfo info;
-  info.job = Job::items;
-  info.features = 3;
-  info.outputs = 4;
-  info.examples = 5;
-  info.share = 0.25;
-  info.steps = 6;
-  info.complete = true;
-  const auto read = ModelInfo::from_json(info.to_json(), "p");
-  EXPECT_EQ(read.to_json(), info.to_json());
-  EXPECT_EQ(std::tuple(read.job, read.features, read.outputs, read.examples, read.share, read.steps, read.complete),
-            std::tuple(Job::items, 3, 4, 5, 0.25, 6, true));
-  const auto refused = [](const std::string& json, const std::string& word) {
-    expect_throw<FileError>([&] { ModelInfo::from_json(json, "folder"); }, {"folder: ", word});
-  };
-  refused("{", "parse error");
-  refused("{}", "job");
-  refused(R"({"job": "poems"})", "poems");
-  info.outputs = 0;
-  refused(info.to_json(), "3 features and 0 outputs");
-  info.outputs = Size{1} << 31;
-  refused(info.to_json(), "2147483648 outputs");
 }
 
 }  // namespace

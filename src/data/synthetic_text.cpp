@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
 #include <stdexcept>
 #include <string_view>
 
@@ -55,9 +54,9 @@ struct Word {
   Size theme, kind, rank;
 };
 
-void append(fmt::memory_buffer& text, const Word& word) {
-  fmt::format_to(std::back_inserter(text), "{}{}{}", themes[static_cast<std::size_t>(word.theme)],
-                 static_cast<char>('a' + word.kind), word.rank + 1);
+void append(std::string& text, const Word& word) {
+  text += fmt::format("{}{}{}", themes[static_cast<std::size_t>(word.theme)], static_cast<char>('a' + word.kind),
+                      word.rank + 1);
 }
 
 Size words_per_kind(const SyntheticTextOptions& options) {
@@ -83,7 +82,7 @@ void write_synthetic_text(const std::string& path, const SyntheticTextOptions& o
   OutputFile file(path);
   Dice dice(options.seed, text_stream);
   const Size count = words_per_kind(options);
-  fmt::memory_buffer line;
+  std::string line;
   for (std::int64_t written = 0; written < options.tokens;) {
     line.clear();
     const Size theme = dice.zipf(static_cast<Size>(themes.size()) * 4) % static_cast<Size>(themes.size());
@@ -93,14 +92,14 @@ void write_synthetic_text(const std::string& path, const SyntheticTextOptions& o
       if (i > 0) line.push_back(' ');
       if (dice.uniform() < function_word_share) {
         const auto word = function_words[static_cast<std::size_t>(dice.zipf(function_words.size()))];
-        line.append(word.data(), word.data() + word.size());
+        line += word;
         continue;
       }
       append(line, {theme, kind, dice.zipf(count)});
       kind = (2 * kind + 1 + dice.below(2)) % options.kinds;  // two kinds may follow each
     }
     line.push_back('\n');
-    file.write({line.data(), line.size()});
+    file.write(line);
   }
   file.commit();
 }
@@ -111,7 +110,7 @@ void write_synthetic_pairs(const std::string& path, const SyntheticTextOptions& 
   Dice dice(options.seed, pairs_stream);
   const Size ranks = std::min(frequent_ranks, words_per_kind(options));
   const auto n_themes = static_cast<Size>(themes.size());
-  fmt::memory_buffer line;
+  std::string line;
   for (std::int64_t pair = 0; pair < options.pairs; ++pair) {
     const auto similarity = options.kinds > 1 ? pair % 3 : pair % 2 * 2;
     const Word first{dice.below(n_themes), dice.below(options.kinds), dice.below(ranks)};
@@ -123,8 +122,8 @@ void write_synthetic_pairs(const std::string& path, const SyntheticTextOptions& 
     append(line, first);
     line.push_back(' ');
     append(line, second);
-    fmt::format_to(std::back_inserter(line), " {}\n", similarity);
-    file.write({line.data(), line.size()});
+    line += fmt::format(" {}\n", similarity);
+    file.write(line);
   }
   file.commit();
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
 
 namespace widehead {
 
@@ -13,7 +12,7 @@ std::string quoted(std::string_view text) {
     if (c >= ' ' && c <= '~') {
       result += c;
     } else {
-      fmt::format_to(std::back_inserter(result), "\\x{:02X}", static_cast<unsigned char>(c));
+      result += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
     }
   }
   result += text.size() > longest ? "…\"" : "\"";

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <iterator>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -89,7 +88,7 @@ void WordVectorWriter::write(std::span<const std::string> words, ConstView<float
     throw std::invalid_argument(
         fmt::format("{}: {} words after {}, but the file has {}", file_.path(), count, written_, words_));
   }
-  fmt::memory_buffer text;
+  std::string text;
   for (Size j = 0; j < count; ++j, ++written_) {
     const std::string& word = words[static_cast<std::size_t>(j)];
     const std::string written = written_word(word);
@@ -109,8 +108,8 @@ void WordVectorWriter::write(std::span<const std::string> words, ConstView<float
       file_.write_values(values);
     } else {
       text.clear();
-      for (const float value : values) fmt::format_to(std::back_inserter(text), " {}", value);
-      file_.write({text.data(), text.size()});
+      for (const float value : values) text += fmt::format(" {}", value);
+      file_.write(text);
     }
     file_.write("\n");
   }

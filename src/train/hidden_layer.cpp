@@ -34,6 +34,11 @@ void HiddenLayer<T>::backward(Backend<T>& backend, ConstView<T> X, MatrixView<T>
 }
 
 template <class T>
+bool HiddenLayer<T>::gradient_is_finite(Backend<T>& backend) const {
+  return is_finite<T>(backend, grad_W_) && is_finite<T>(backend, grad_b_);
+}
+
+template <class T>
 double HiddenLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
   return backend.dot(grad_W_, grad_W_) + backend.dot(grad_b_, grad_b_);
 }

@@ -37,6 +37,12 @@ void InputLayer<T>::backward(Backend<T>& backend, const SparseBatch<T>& X, Matri
 }
 
 template <class T>
+bool InputLayer<T>::gradient_is_finite(Backend<T>& backend) const {
+  return is_finite<T>(backend, ConstView<T>(grad_E_.data(), options_.width, touched_.count())) &&
+         (!sums() || is_finite<T>(backend, ConstView<T>(grad_b_.data(), options_.width, 1)));
+}
+
+template <class T>
 double InputLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
   const ConstView<T> grad_E(grad_E_.data(), options_.width, touched_.count());
   double sum = backend.dot(grad_E, grad_E);

@@ -3,9 +3,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <map>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "widehead/errors.h"
 #include "widehead/model/model_folder.h"
@@ -14,6 +21,57 @@
 
 namespace widehead {
 namespace {
+
+using Shape = StateVisitor::Shape;
+constexpr std::int64_t any = -1;
+
+/// The arrays of a state that make up most of a network with these options, and their shapes. What a head holds
+/// besides is no larger.
+std::vector<std::pair<std::string, Shape>> large_arrays(const NetworkOptions& options) {
+  std::vector<std::pair<std::string, Shape>> arrays;
+  arrays.push_back({"network.input.embeddings.value", {options.features, options.embedding}});
+  Size in = options.slots * options.embedding;
+  for (std::size_t k = 0; k < options.hidden.size(); ++k) {
+    arrays.push_back({fmt::format("network.hidden{}.weights.value", k + 1), {in, options.hidden[k]}});
+    in = options.hidden[k];
+  }
+  const Size D = options.head.layer.outputs, d = options.head.layer.dim;
+  const auto& head = options.head.head;
+  if (head == "windowed") {
+    arrays.push_back({"network.head.rows.V", {D, d}});
+    arrays.push_back({"network.head.high", {2 * d, d}});
+  } else if (head == "factored") {
+    arrays.push_back({"network.head.V", {D, d}});
+    arrays.push_back({"network.head.S", {d, 3 * d}});
+  } else if (head == "dense") {
+    arrays.push_back({"network.head.W", {D, d}});
+  } else if (head == "hierarchical") {
+    arrays.push_back({"network.head.rows", {any, d}});  // D and the classes
+  } else {
+    arrays.push_back({"network.head.rows", {D, d}});
+  }
+  return arrays;
+}
+
+/// Before anything of a size that the config or the manifest names is made: does the state have it?
+void check_sizes(const SafetensorsFile& state, const SafetensorsFile* rows, const NetworkOptions& options) {
+  std::map<std::string_view, Shape> saved;
+  for (const auto* file : {&state, rows}) {
+    if (file == nullptr) continue;
+    for (const auto& tensor : file->tensors()) saved.emplace(tensor.name, tensor.shape);
+  }
+  for (const auto& [name, shape] : large_arrays(options)) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      throw FileError(
+          fmt::format("{}: tensor '{}' is missing, which the options ask for", state.path().string(), name));
+    }
+    if (!std::ranges::equal(found->second, shape, [](auto a, auto b) { return a == b || b == any; })) {
+      throw FileError(fmt::format("{}: tensor '{}' is {}, but by the options it would be {}", state.path().string(),
+                                  name, to_string(found->second), to_string(shape)));
+    }
+  }
+}
 
 /// Reads the state of a run as far as a model in use needs it.
 template <class T>
@@ -38,19 +96,24 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
     throw FileError(
         fmt::format("{}: {} counts for {} outputs", folder.path().string(), model.counts.size(), info.outputs));
   }
-  for (const auto& tensor : state.tensors()) {  // before anything of that size is made
-    if (tensor.name == "network.input.embeddings.value" && tensor.shape.front() != info.features) {
-      throw FileError(fmt::format("{}: embeddings of {} features, but the model has {}", folder.path().string(),
-                                  tensor.shape.front(), info.features));
-    }
+  std::optional<SafetensorsFile> rows;
+  if (folder.has(model_files::rows)) rows.emplace(folder.path_of(model_files::rows));
+  const auto* const rows_file = rows ? &*rows : nullptr;
+  const auto network = network_options(info.job, options, info.features, info.outputs, model.counts);
+  check_sizes(state, rows_file, network);
+  try {
+    model.network = std::make_unique<Network<T>>(network, make_cpu_backend<T>(threads));
+  } catch (const std::bad_alloc&) {
+    if (!scratch.empty()) std::filesystem::remove(scratch);
+    throw FileError(fmt::format("{}: no memory for the network that its options describe", folder.path().string()));
   }
-  model.network = std::make_unique<Network<T>>(
-      network_options(info.job, options, info.features, info.outputs, model.counts), make_cpu_backend<T>(threads));
   if (!scratch.empty()) std::filesystem::remove(scratch);
-  state.load_part([&](StateVisitor& visitor) {
-    const auto scope = visitor.scope("network");
-    model.network->visit_state(visitor);
-  });
+  state.load_part(
+      [&](StateVisitor& visitor) {
+        const auto scope = visitor.scope("network");
+        model.network->visit_state(visitor);
+      },
+      rows_file);
   model.options = std::move(options);
   return model;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
@@ -85,13 +86,29 @@ ConstView<T> Network<T>::hidden(const SparseBatch<T>& X) {
     activations_[k + 1] = hidden_[k].forward(*backend_, activations_[k]);
   }
   const auto H = activations_.back();
-  if (!std::isfinite(backend_->rough_squared_norm(H)) && backend_->find_non_finite(H) >= 0) {
+  if (!is_finite<T>(*backend_, H)) {
     throw NumericalError(
         fmt::format("after step {}: the outputs of the hidden layers are not finite: the run has diverged", steps_));
   }
   return H;
 }
 
+template <class T>
+bool Network<T>::gradient_is_finite() const {
+  return input_.gradient_is_finite(*backend_) &&
+         std::ranges::all_of(hidden_, [&](const auto& layer) { return layer.gradient_is_finite(*backend_); });
+}
+
+template <class T>
+double Network<T>::squared_gradient_norm() const {
+  double sum = input_.squared_gradient_norm(*backend_);
+  for (const auto& layer : hidden_) sum += layer.squared_gradient_norm(*backend_);
+  return sum;
+}
+
+/// The gradient on H comes out of the head's step, so the head has moved before the gradient of the lower layers is
+/// known. Where that is not finite, the head alone has taken the step: H and ∇H were finite, so the head is still
+/// sound, but the run has diverged, and its last checkpoint is what is left of it.
 template <class T>
 double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor) {
   const auto H = hidden(X);
@@ -109,16 +126,16 @@ double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, 
   input_.backward(*backend_, by_slot(X), gradient(0));
 
   Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
-  double squared_norm = input_.squared_gradient_norm(*backend_);
-  for (const auto& layer : hidden_) squared_norm += layer.squared_gradient_norm(*backend_);
-  if (!std::isfinite(squared_norm)) {
+  if (!gradient_is_finite()) {
     throw NumericalError(
         fmt::format("step {}: the gradient of the lower layers is not finite: the run has diverged "
                     "(lr = {}, eta of the head = {})",
                     steps_ + 1, lr, eta_));
   }
-  const double norm = std::sqrt(squared_norm) * update.scale;
-  if (options_.clip > 0 && norm > options_.clip) update.scale *= options_.clip / norm;
+  if (options_.clip > 0) {
+    const double norm = std::sqrt(squared_gradient_norm()) * update.scale;
+    if (norm > options_.clip) update.scale *= options_.clip / norm;
+  }
   for (auto& layer : hidden_) layer.update(*backend_, update);
   input_.update(*backend_, update);
   ++steps_;

@@ -72,7 +72,9 @@ class Run final : TrainerHooks {
           fmt::format("{}: {} features and {} outputs, but the data have {} and {}: not the data of this run",
                       folder_.path().string(), info.features, info.outputs, source.features(), source.outputs()));
     }
-    load_state(folder_.path_of(model_files::state), [&](StateVisitor& state) { visit_state(state); });
+    load_state(
+        folder_.path_of(model_files::state), [&](StateVisitor& state) { visit_state(state); },
+        folder_.has(model_files::rows) ? folder_.path_of(model_files::rows) : fs::path());
     result_.progress.share = info.share;
     observer_.note(fmt::format("resumed at step {}, {:.1f}% of the run", info.steps, 100 * info.share));
   }
@@ -89,8 +91,10 @@ class Run final : TrainerHooks {
       change.keep(model_files::config);
       if (!data_->names_file().empty()) change.keep(data_->names_file());
     }
-    save_state(change.file(model_files::state), [&](StateVisitor& state) { visit_state(state); },
-               {{"widehead", "state of a training run"}});
+    const auto rows = options_.rows_file.empty() ? fs::path() : change.file(model_files::rows);
+    save_state(
+        change.file(model_files::state), [&](StateVisitor& state) { visit_state(state); },
+        {{"widehead", "state of a training run"}}, rows);
     folder_.append_only(model_files::metrics);
     change.append_only(model_files::metrics);
     ModelInfo info;

@@ -28,8 +28,11 @@ using Metadata = std::map<std::string, std::string>;
 
 /// Writes what `visit` lists to the file, wholly or not at all: a temporary takes the name when it is on the disk.
 /// `visit` is called twice, to measure and to write, and must list the same.
+/// @param sparse_path  where sparse blocks go, to a file of their own; empty for no such file. Of the two files the
+///                     first may be there without the second, where the second fails.
 /// @throws std::invalid_argument for a name listed twice, std::system_error where the system refuses
-void save_state(const std::filesystem::path& path, const VisitState& visit, const Metadata& metadata = {});
+void save_state(const std::filesystem::path& path, const VisitState& visit, const Metadata& metadata = {},
+                const std::filesystem::path& sparse_path = {});
 
 /// A file of one float32 array of shape (rows, d), written block by block: it may be larger than memory.
 class TensorWriter : public RowWriter<float> {
@@ -51,22 +54,27 @@ class SafetensorsFile {
   /// @throws FileError for anything but a safetensors file of our element types; std::system_error
   explicit SafetensorsFile(const std::filesystem::path& path);
 
+  const std::filesystem::path& path() const;
   const Metadata& metadata() const { return metadata_; }
   std::span<const Tensor> tensors() const { return tensors_; }  ///< as they lie in the file
 
   /// Loads what `visit` lists, which must be all there is.
+  /// @param sparse  the state's other file, where it has two
   /// @throws FileError naming what is missing, does not fit, or is left over
-  void load(const VisitState& visit) const;
-  /// The same where the file may hold more.
-  void load_part(const VisitState& visit) const;
+  void load(const VisitState& visit, const SafetensorsFile* sparse = nullptr) const;
+  /// The same where the files may hold more.
+  void load_part(const VisitState& visit, const SafetensorsFile* sparse = nullptr) const;
 
  private:
+  class Loader;
+
   std::shared_ptr<const File> file_;
   Metadata metadata_;
   std::vector<Tensor> tensors_;
 };
 
 /// Loads a state, and returns the metadata saved with it.
-Metadata load_state(const std::filesystem::path& path, const VisitState& visit);
+Metadata load_state(const std::filesystem::path& path, const VisitState& visit,
+                    const std::filesystem::path& sparse_path = {});
 
 }  // namespace widehead

@@ -26,6 +26,7 @@ class HiddenLayer {
   ConstView<T> forward(Backend<T>& backend, ConstView<T> X);
   /// From ∂L/∂A, which is overwritten, the gradients of W and b and grad_X ← ∂L/∂X. After forward with the same X.
   void backward(Backend<T>& backend, ConstView<T> X, MatrixView<T> grad_A, MatrixView<T> grad_X);
+  bool gradient_is_finite(Backend<T>& backend) const;
   double squared_gradient_norm(Backend<T>& backend) const;
   void update(Backend<T>& backend, const Update& update);
 

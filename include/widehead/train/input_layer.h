@@ -31,6 +31,7 @@ class InputLayer {
   ConstView<T> forward(Backend<T>& backend, const SparseBatch<T>& X);
   /// Takes ∂L/∂A, which is overwritten. After forward with the same X.
   void backward(Backend<T>& backend, const SparseBatch<T>& X, MatrixView<T> grad_A);
+  bool gradient_is_finite(Backend<T>& backend) const;
   /// ‖gradient‖² over all parameters.
   double squared_gradient_norm(Backend<T>& backend) const;
   void update(Backend<T>& backend, const Update& update);

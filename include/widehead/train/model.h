@@ -35,6 +35,7 @@ struct ModelInfo {
 namespace model_files {
 inline constexpr const char* config = "config.toml";
 inline constexpr const char* state = "state.safetensors";
+inline constexpr const char* rows = "rows.safetensors";  ///< V and its rows' epochs, of a run with --rows-file
 inline constexpr const char* metrics = "metrics.jsonl";
 inline constexpr const char* vocabulary = "vocabulary.txt";
 inline constexpr const char* items = "items.txt";

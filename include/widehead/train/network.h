@@ -38,7 +38,7 @@ class Network {
   /// @throws NumericalError where it is not finite, because the run has diverged
   ConstView<T> hidden(const SparseBatch<T>& X);
   /// Trains on a minibatch with all rates multiplied: returns its loss before the step, summed over examples.
-  /// @throws NumericalError where the run has diverged
+  /// @throws NumericalError where the run has diverged: then the lower layers are as before, the head may not be
   double step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor);
   /// The loss alone.
   double evaluate(const SparseBatch<T>& X, const SparseBatch<T>& targets) {
@@ -56,6 +56,8 @@ class Network {
 
  private:
   SparseBatch<T> by_slot(const SparseBatch<T>& X);
+  bool gradient_is_finite() const;
+  double squared_gradient_norm() const;
 
   NetworkOptions options_;
   std::shared_ptr<Backend<T>> backend_;

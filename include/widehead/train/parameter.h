@@ -1,6 +1,7 @@
 #pragma once
 /// A trained matrix of the layers below the head: its value, its gradient, and what its optimiser remembers.
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -12,6 +13,12 @@
 namespace widehead {
 
 enum class Optimizer { sgd, adam };
+
+/// Whether all of A is: fast, unless its square overflows.
+template <class T>
+bool is_finite(Backend<T>& backend, ConstView<T> A) {
+  return std::isfinite(backend.rough_squared_norm(A)) || backend.find_non_finite(A) < 0;
+}
 
 /// One update of all parameters.
 struct Update {

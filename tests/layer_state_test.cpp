@@ -1,0 +1,172 @@
+/// Saving a layer and going on from what was saved: bit for bit, for every head.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+
+#include "compare.h"
+#include "courses.h"
+#include "dice.h"
+#include "errors.h"
+#include "heads_under_test.h"
+#include "state_in_memory.h"
+#include "widehead/errors.h"
+
+namespace widehead::test {
+namespace {
+
+/// Losses with and without Σo.
+std::vector<Loss> losses_of(const HeadCase& head) {
+  if (head.options.head == "reference") return {SquaredError{}};
+  return {SquaredError{}, SphericalSoftmax{}, TaylorSoftmax{}, ZLoss{}};
+}
+
+template <class T>
+std::map<std::string, double> figures(const OutputLayer<T>& layer) {
+  std::map<std::string, double> map;
+  for (const auto& [name, value] : layer.counters()) map[name] = value;
+  return map;
+}
+
+class StateTest : public HeadTest {
+ protected:
+  /// Calls body(options, course, dice) with losses × weight decay × initial W × K, the rest drawn.
+  template <class Body>
+  void for_each_setting(const Body& body) {
+    std::uint64_t seed = 0;
+    for (const auto& loss : losses_of(GetParam())) {
+      for (const double weight_decay : weight_decays()) {
+        for (const Initial initial : {Initial::zero, Initial::normal}) {
+          if (initial == Initial::zero && std::holds_alternative<ZLoss>(loss)) continue;
+          Dice dice(seeds(1)[0] + ++seed);
+          const Course course{.largest_m = dice.between(1, 4), .K = dice.between(1, 5), .lambda = dice.uniform(0, 0.7)};
+          SCOPED_TRACE(fmt::format("seed {}: {}, weight decay {}, initial {}, m ≤ {}, K ≤ {}, λ = {}", seed,
+                                   widehead::name_of(loss), weight_decay, static_cast<int>(initial), course.largest_m,
+                                   course.K, course.lambda));
+          body(
+              LayerOptions{
+                  .outputs = D, .dim = d, .loss = loss, .weight_decay = weight_decay, .initial = initial, .seed = seed},
+              course, dice);
+        }
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, StateTest, testing::ValuesIn(in_each_dtype(all_heads())), case_name);
+
+TEST_P(StateTest, ResumedRunIsBitIdentical) {
+  run([&]<class T>() {
+    std::map<std::string, double> happened, at_cut;
+    for_each_setting([&](const LayerOptions& options, const Course& course, Dice& dice) {
+      const auto layer = make_layer<T>(GetParam(), options), resumed = make_layer<T>(GetParam(), options);
+      train<T>(*layer, dice, course, static_cast<int>(dice.between(0, 60)));
+      const auto before = figures(*layer);
+      const auto state = save(*layer);
+      load(state, *resumed);
+      EXPECT_EQ(save(*resumed), state) << "what is loaded is what was saved";
+      expect_same_course<T>(*layer, *resumed, dice, course, 300);
+      for (const auto& [name, value] : before) at_cut[name] = std::max(at_cut[name], value);
+      for (const auto& [name, value] : figures(*layer)) happened[name] += value - before.at(name);
+    });
+    const auto& label = GetParam().label;
+    const auto expect_some = [&](auto& counts, std::initializer_list<const char*> names) {
+      for (const char* name : names) EXPECT_GT(counts[name], 0) << name << " was not put to the test";
+    };
+    if (label == "windowed_absorb") expect_some(happened, {"absorbs"});
+    if (label == "windowed_deflate") expect_some(happened, {"absorbs", "deflated"});
+    if (label == "windowed_flip") expect_some(happened, {"flips", "merges", "rows_caught_up", "rows_moved"});
+    if (label == "windowed_flip") expect_some(at_cut, {"blocks_alive", "merges"});
+    if (label == "windowed_mixed") expect_some(happened, {"flips", "deflated", "merges", "rows_caught_up"});
+    if (label == "windowed_mixed") expect_some(at_cut, {"window_fill", "panel_rank", "blocks_alive"});
+    if (label == "factored_woodbury" || label == "factored_solve") expect_some(happened, {"checks", "fixes"});
+    if (label == "factored_refresh") expect_some(happened, {"inversions"});
+  });
+}
+
+TEST_P(StateTest, WhateverALayerWasBeforeLoadingIsForgotten) {
+  run([&]<class T>() {
+    for_each_setting([&](const LayerOptions& options, const Course& course, Dice& dice) {
+      const auto layer = make_layer<T>(GetParam(), options), used = make_layer<T>(GetParam(), options);
+      train<T>(*layer, dice, course, static_cast<int>(dice.between(0, 40)));
+      train<T>(*used, dice, course, static_cast<int>(dice.between(1, 80)));
+      load(save(*layer), *used);
+      expect_same_course<T>(*layer, *used, dice, course, 40);
+    });
+  });
+}
+
+TEST_P(StateTest, SavingChangesNothing) {
+  run([&]<class T>() {
+    for_each_setting([&](const LayerOptions& options, const Course& course, Dice& dice) {
+      const auto layer = make_layer<T>(GetParam(), options), saved = make_layer<T>(GetParam(), options);
+      for (int t = 0; t < 20; ++t) {
+        expect_same_course<T>(*layer, *saved, dice, course, 1);
+        EXPECT_EQ(save(*saved), save(*saved));
+      }
+    });
+  });
+}
+
+TEST_P(StateTest, RefusesTheStateOfALayerOfAnotherShape) {
+  run([&]<class T>() {
+    const auto layer = make_layer<T>(GetParam(), {.outputs = D, .dim = d});
+    const auto state = save(*layer);
+    for (const auto& [outputs, dim] : {std::pair{D + 1, d}, std::pair{D, d + 1}, std::pair{d, D}}) {
+      const auto other = make_layer<T>(GetParam(), {.outputs = outputs, .dim = dim});
+      EXPECT_THROW(load(state, *other), FileError);
+    }
+  });
+}
+
+TEST_P(StateTest, RefusesTheStateOfALossThatUsesTheSumWhereThisOneDoesNot) {
+  run([&]<class T>() {
+    if (GetParam().options.head == "reference" || GetParam().options.head == "dense") return;  // nothing to tell apart
+    LayerOptions with{.outputs = D, .dim = d}, without = with;
+    with.loss = ZLoss{};
+    const auto one = make_layer<T>(GetParam(), with), other = make_layer<T>(GetParam(), without);
+    expect_throw<FileError>([&] { load(save(*one), *other); }, {"uses_sum", "is 1", "it is 0"});
+    expect_throw<FileError>([&] { load(save(*other), *one); }, {"uses_sum", "is 0", "it is 1"});
+  });
+}
+
+// ── rows in a file ──────────────────────────────────────────────────────────────────────────────
+
+TEST(WindowedState, GoesFromMemoryToAFileAndBack) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("widehead_state_rows_{}", ::getpid());
+  std::filesystem::remove(path);
+  HeadOptions options = options_of("windowed");
+  options.layer = {.outputs = 20000, .dim = 8};
+  const auto in_memory = make_head<float>(options, make_cpu_backend<float>(1));
+  options.windowed.rows_file = path;
+  const auto in_file = make_head<float>(options, make_cpu_backend<float>(1));
+  const auto touch = [](OutputLayer<float>& layer, std::uint64_t seed) {
+    Dice dice(seed);
+    for (int t = 0; t < 60; ++t) {
+      const auto H = dice.matrix<float>(8, 2);
+      const std::vector<std::int64_t> offsets{0, 2, 3};
+      const std::vector<Index> indices{static_cast<Index>(dice.between(0, 19999)),
+                                       static_cast<Index>(dice.between(0, 19999)), 7};
+      const std::vector<float> values{1, 0.5F, 2};
+      layer.step(H, SparseBatch<float>(20000, offsets, indices, values), 0.01);
+    }
+  };
+  touch(*in_memory, 1);
+  touch(*in_file, 2);
+  load(save(*in_memory), *in_file);
+  EXPECT_TRUE(is_identical<float>(in_memory->weights(), in_file->weights()));
+  touch(*in_memory, 3);
+  touch(*in_file, 3);
+  EXPECT_TRUE(is_identical<float>(in_memory->weights(), in_file->weights()));
+  touch(*in_file, 4);
+  load(save(*in_file), *in_memory);
+  EXPECT_TRUE(is_identical<float>(in_memory->weights(), in_file->weights()));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace widehead::test
