@@ -21,11 +21,13 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
       store_(store),
       zero_(zero),
       options_(options),
+      wants_products_(options.keeps_products),
       stamps_(static_cast<std::size_t>(store.rows()) * sizeof(Epoch)),
       products_(backend.memory()),
       new_products_(backend.memory()),
       Z_stale_(backend.memory()),
       Z_next_(backend.memory()),
+      Z_loaded_(backend.memory()),
       projections_(backend.memory()),
       product_(backend.memory()) {
   if (options.panel_rank < 0) {
@@ -223,7 +225,8 @@ void Timeline<T>::append_product(ConstView<T> F, MatrixView<T> G) {
 /// The transitions of the open panel, followed by F.
 template <class T>
 void Timeline<T>::fill_block(ConstView<T> F, Block& block) {
-  backend_.copy(F, block.F_last);
+  block.F.scratch(store_.dim(), store_.dim());
+  backend_.copy(F, block.F_last.scratch(store_.dim(), store_.dim()));
   if (const Size rank = panel_.rank; rank > 0) {  // F (I + B Aᵀ)
     backend_.set_identity(block.F);
     backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank),
@@ -267,6 +270,7 @@ void Timeline<T>::merge_blocks() {
   while (blocks_.size() >= radix && blocks_[blocks_.size() - radix].level == blocks_.back().level) {
     const std::size_t first = blocks_.size() - radix;
     Block merged = take_block();
+    merged.F.scratch(store_.dim(), store_.dim());
     Epoch end = panel_.start;
     for (std::size_t i = blocks_.size() - 1;; --i) {  // merged.F leads from the end of block i to now
       Block& block = blocks_[i];
@@ -371,11 +375,11 @@ void Timeline<T>::merge_by_products() {
 template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
   if (spare_blocks_.empty()) {
-    const Size d = options_.keeps_products ? 0 : store_.dim(), rank = options_.panel_rank;
+    const Size d = store_.dim(), rank = options_.panel_rank;
     auto& memory = backend_.memory();
     return {0,
-            Matrix<T>(d, d, memory),
-            Matrix<T>(d, d, memory),
+            Matrix<T>(memory),
+            Matrix<T>(memory),
             {0, 0, Matrix<T>(d, rank, memory), Matrix<T>(d, rank, memory), {0}, {}, {}}};
   }
   Block block = std::move(spare_blocks_.back());

@@ -316,6 +316,7 @@ template <class T>
 void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.part("timeline", timeline_);
   visitor.part("rows", store_, [&](Size from) { return timeline_.next_used_row(from); });
+  if (visitor.loading()) timeline_.adopt_loaded();
   visitor.part("window", window_, this->outputs(), S_T_.cols() - 2 * this->dim());
   visitor.part("deflation", deflation_);
   common_.visit_state(visitor);

@@ -83,6 +83,8 @@ class Timeline {
   std::size_t bytes() const;
 
   void visit_state(StateVisitor& visitor);
+  /// To be called once the rows are loaded, too: what was saved with products goes on without, and the other way round.
+  void adopt_loaded();
   /// The first row from this one on that was ever touched, or that did not start as zero; D if none.
   Size next_used_row(Size from) const;
 
@@ -116,6 +118,9 @@ class Timeline {
   Index product_for(Epoch epoch) const;
   void gather_by_products(std::span<const Index> rows, MatrixView<T> Z);
   void append_to_products(ConstView<T> F);
+  void move_to_now(const std::vector<Index>& rows);
+  void drop_products();
+  void make_products();
   void merge_by_products();
   void apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z);
   void multiply(ConstView<T> F, MatrixView<T> Z);
@@ -133,6 +138,7 @@ class Timeline {
   RowStore<T>& store_;
   bool zero_;
   TimelineOptions options_;
+  bool wants_products_;  // options_.keeps_products, but for a state on its way in
   MappedMemory stamps_;  // D epochs
 
   Epoch now_ = 0;
@@ -152,7 +158,7 @@ class Timeline {
   std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
   std::vector<Epoch> stale_epochs_;
   std::vector<Index> moving_rows_, matrix_;
-  Matrix<T> Z_stale_, Z_next_, projections_, product_;
+  Matrix<T> Z_stale_, Z_next_, Z_loaded_, projections_, product_;
 };
 
 }  // namespace widehead

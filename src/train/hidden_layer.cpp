@@ -7,14 +7,15 @@
 namespace widehead {
 
 template <class T>
-HiddenLayer<T>::HiddenLayer(const HiddenLayerOptions& options, const Random& random)
+HiddenLayer<T>::HiddenLayer(Backend<T>& backend, const HiddenLayerOptions& options, const Random& random)
     : options_(options),
-      W_(options.out, options.in, options.optimizer),
-      b_(options.out, 1, options.optimizer),
-      grad_W_(options.out, options.in),
-      grad_b_(options.out, 1) {
+      W_(backend, options.out, options.in, options.optimizer),
+      b_(backend, options.out, 1, options.optimizer),
+      A_(backend.memory()),
+      grad_W_(options.out, options.in, backend.memory()),
+      grad_b_(options.out, 1, backend.memory()) {
   const double gain = options.activation == Activation::relu ? 2 : 1;
-  fill_normal<T>(random, std::sqrt(gain / static_cast<double>(options.in)), W_.value());
+  fill_normal<T>(random, std::sqrt(gain / static_cast<double>(options.in)), backend, W_.value());
 }
 
 template <class T>
@@ -50,13 +51,13 @@ void HiddenLayer<T>::update(Backend<T>& backend, const Update& update) {
 }
 
 template <class T>
-void HiddenLayer<T>::visit_state(StateVisitor& state) {
+void HiddenLayer<T>::visit_state(StateVisitor& state, Backend<T>& backend) {
   {
     const auto scope = state.scope("weights");
-    W_.visit_state(state);
+    W_.visit_state(state, backend);
   }
   const auto scope = state.scope("bias");
-  b_.visit_state(state);
+  b_.visit_state(state, backend);
 }
 
 template class HiddenLayer<float>;

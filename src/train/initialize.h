@@ -1,7 +1,7 @@
 #pragma once
 /// Initial values of parameters: a value depends on the seed, the parameter's stream and its place only.
 
-#include "widehead/matrix.h"
+#include "widehead/backend.h"
 #include "widehead/random.h"
 
 namespace widehead {
@@ -18,6 +18,18 @@ void fill_normal(const Random& random, double scale, MatrixView<T> A) {
       if (i + 1 < A.rows) column[i + 1] = static_cast<float>(scale * b);
     }
   }
+}
+
+/// The same in a backend's memory.
+template <class T>
+void fill_normal(const Random& random, double scale, Backend<T>& backend, MatrixView<T> A) {
+  if (backend.memory().is_host()) {
+    fill_normal<T>(random, scale, A);
+    return;
+  }
+  Matrix<T> host(A.rows, A.cols);
+  fill_normal<T>(random, scale, host);
+  backend.template transfer<T>(host.view(), A);
 }
 
 }  // namespace widehead

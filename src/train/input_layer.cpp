@@ -7,12 +7,17 @@
 namespace widehead {
 
 template <class T>
-InputLayer<T>::InputLayer(const InputLayerOptions& options, const Random& random)
-    : options_(options), E_(options.width, options.features, options.optimizer) {
-  fill_normal<T>(random, options.initial_scale, E_.value());
+InputLayer<T>::InputLayer(Backend<T>& backend, const InputLayerOptions& options, const Random& random)
+    : options_(options),
+      E_(backend, options.width, options.features, options.optimizer),
+      A_(backend.memory()),
+      grad_E_(backend.memory()),
+      grad_b_(backend.memory()),
+      values_(backend.memory()) {
+  fill_normal<T>(random, options.initial_scale, backend, E_.value());
   if (sums()) {
-    b_ = Parameter<T>(options.width, 1, options.optimizer);
-    grad_b_ = Matrix<T>(options.width, 1);
+    b_ = Parameter<T>(backend, options.width, 1, options.optimizer);
+    grad_b_ = Matrix<T>(options.width, 1, backend.memory());
   }
 }
 
@@ -59,14 +64,14 @@ void InputLayer<T>::update(Backend<T>& backend, const Update& update) {
 }
 
 template <class T>
-void InputLayer<T>::visit_state(StateVisitor& state) {
+void InputLayer<T>::visit_state(StateVisitor& state, Backend<T>& backend) {
   {
     const auto scope = state.scope("embeddings");
-    E_.visit_state(state);
+    E_.visit_state(state, backend);
   }
   if (!sums()) return;
   const auto scope = state.scope("bias");
-  b_.visit_state(state);
+  b_.visit_state(state, backend);
 }
 
 template class InputLayer<float>;

@@ -26,7 +26,7 @@ Size vector_dim(const Model<T>& model, VectorKind kind) {
   if (model.info.job == Job::labels) {
     throw std::invalid_argument("labels are no inputs: they have no input vectors, only output ones");
   }
-  return model.network->embeddings().rows;
+  return model.network->embedding_width();
 }
 
 template <class T>
@@ -43,9 +43,12 @@ void for_each_block_of_vectors(const Model<T>& model, VectorKind kind,
     model.network->head().for_each_block_of_rows(pass_on);
     return;
   }
+  Matrix<T> room;
   for (Size first = 0; first < model.info.outputs; first += outputs_per_block) {
     const Size count = std::min(outputs_per_block, model.info.outputs - first);
-    pass_on(first, model.network->embeddings().columns(first, count));
+    const auto block = room.scratch(model.network->embedding_width(), count);
+    model.network->embeddings(first, block);
+    pass_on(first, block);
   }
 }
 

@@ -50,17 +50,18 @@ template <class T>
 Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> backend)
     : options_((check(options), options)),
       backend_(std::move(backend)),
-      input_(input_options(options), Random(options.seed, input_stream)),
+      input_(*backend_, input_options(options), Random(options.seed, input_stream)),
       head_(make_head<T>(options.head, backend_)),
       head_rate_(options.head_rate) {
   Size in = input_.width();
   for (std::size_t k = 0; k < options.hidden.size(); ++k) {
-    hidden_.emplace_back(HiddenLayerOptions{in, options.hidden[k], options.activation, options.optimizer},
+    hidden_.emplace_back(*backend_,
+                         HiddenLayerOptions{in, options.hidden[k], options.activation, options.optimizer},
                          Random(options.seed, hidden_stream + static_cast<std::uint32_t>(k)));
     in = options.hidden[k];
   }
   activations_.resize(hidden_.size() + 1);
-  gradients_.resize(hidden_.size() + 1);
+  for (std::size_t k = 0; k <= hidden_.size(); ++k) gradients_.emplace_back(backend_->memory());
 }
 
 /// Where embeddings are concatenated, every slot is an example of its own.
@@ -147,11 +148,11 @@ void Network<T>::visit_state(StateVisitor& state) {
   state.count("steps", steps_);
   {
     const auto scope = state.scope("input");
-    input_.visit_state(state);
+    input_.visit_state(state, *backend_);
   }
   for (std::size_t k = 0; k < hidden_.size(); ++k) {
     const auto scope = state.scope(fmt::format("hidden{}", k + 1));
-    hidden_[k].visit_state(state);
+    hidden_[k].visit_state(state, *backend_);
   }
   {
     const auto scope = state.scope("head_rate");

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "widehead/data/output_file.h"
+#include "widehead/device.h"
 #include "widehead/errors.h"
 #include "widehead/model/model_folder.h"
 #include "widehead/model/safetensors.h"
@@ -35,7 +36,7 @@ class Run final : TrainerHooks {
                                [&](double share) { observer.reading(share); })),
         counts_(data_->counts().begin(), data_->counts().end()),
         network_(network_options(job, options, data_->source().features(), data_->source().outputs(), counts_),
-                 make_cpu_backend<T>(static_cast<int>(options.threads))),
+                 make_backend<T>(options.device, static_cast<int>(options.threads))),
         trainer_(trainer_options(options), network_, data_->source(), *this) {
     observer_.note(data_->description());
     if (resumed_) load();

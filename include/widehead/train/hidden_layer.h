@@ -18,7 +18,7 @@ template <class T>
 class HiddenLayer {
  public:
   /// W starts normal with variance 2/in for relu, 1/in otherwise, which keeps the scale of what passes through.
-  HiddenLayer(const HiddenLayerOptions& options, const Random& random);
+  HiddenLayer(Backend<T>& backend, const HiddenLayerOptions& options, const Random& random);
 
   Size in() const { return options_.in; }
   Size out() const { return options_.out; }
@@ -30,7 +30,7 @@ class HiddenLayer {
   double squared_gradient_norm(Backend<T>& backend) const;
   void update(Backend<T>& backend, const Update& update);
 
-  void visit_state(StateVisitor& state);
+  void visit_state(StateVisitor& state, Backend<T>& backend);
 
  private:
   HiddenLayerOptions options_;

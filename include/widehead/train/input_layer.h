@@ -24,7 +24,7 @@ struct InputLayerOptions {
 template <class T>
 class InputLayer {
  public:
-  InputLayer(const InputLayerOptions& options, const Random& random);
+  InputLayer(Backend<T>& backend, const InputLayerOptions& options, const Random& random);
 
   Size width() const { return options_.width * options_.slots; }  ///< rows of what forward gives
   /// A (width() x m), valid until the next call.
@@ -37,7 +37,7 @@ class InputLayer {
   void update(Backend<T>& backend, const Update& update);
 
   ConstView<T> embeddings() const { return E_.value(); }  ///< e x F
-  void visit_state(StateVisitor& state);
+  void visit_state(StateVisitor& state, Backend<T>& backend);
 
  private:
   bool sums() const { return options_.slots == 1; }

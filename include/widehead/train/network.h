@@ -46,7 +46,11 @@ class Network {
   }
 
   OutputLayer<T>& head() { return *head_; }
-  ConstView<T> embeddings() const { return input_.embeddings(); }  ///< e x F
+  Size embedding_width() const { return input_.embeddings().rows; }  ///< e
+  /// Embeddings first … first + out.cols − 1, on the host.
+  void embeddings(Size first, MatrixView<T> out) const {
+    backend_->template transfer<T>(input_.embeddings().columns(first, out.cols), out);
+  }
   std::int64_t steps() const { return steps_; }
   double last_eta() const { return eta_; }  ///< of the head, in the last step
   /// Seconds spent in the head, of all steps taken by this object.

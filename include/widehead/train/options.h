@@ -73,6 +73,7 @@ struct TrainOptions {
   double clip = 0;
   std::string dtype;
   std::int64_t threads = 0;
+  std::string device = "cpu";
   std::int64_t seed = 0;
 
   // the run itself, not the model

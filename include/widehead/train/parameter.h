@@ -7,6 +7,7 @@
 
 #include "widehead/adam.h"
 #include "widehead/backend.h"
+#include "widehead/device_state.h"
 #include "widehead/matrix.h"
 #include "widehead/state.h"
 
@@ -35,10 +36,10 @@ template <class T>
 class Parameter {
  public:
   Parameter() = default;
-  Parameter(Size rows, Size cols, Optimizer optimizer) : value_(rows, cols) {
+  Parameter(Backend<T>& backend, Size rows, Size cols, Optimizer optimizer) : value_(rows, cols, backend.memory()) {
     if (optimizer == Optimizer::adam) {
-      mean_ = Matrix<T>(rows, cols);
-      square_ = Matrix<T>(rows, cols);
+      mean_ = Matrix<T>(rows, cols, backend.memory());
+      square_ = Matrix<T>(rows, cols, backend.memory());
     }
   }
 
@@ -63,11 +64,11 @@ class Parameter {
     backend.add_to_columns(static_cast<T>(-update.eta * update.scale), gradient, columns, value_);
   }
 
-  void visit_state(StateVisitor& state) {
-    state.block("value", value_.view());
+  void visit_state(StateVisitor& state, Backend<T>& backend) {
+    visit_block(state, backend, "value", value_.view());
     if (mean_.size() == 0) return;
-    state.block("adam_mean", mean_.view());
-    state.block("adam_square", square_.view());
+    visit_block(state, backend, "adam_mean", mean_.view());
+    visit_block(state, backend, "adam_square", square_.view());
   }
 
  private:
