@@ -117,7 +117,7 @@ class _Loss(torch.autograd.Function):
         L, ctx.ticket = head.layer._core.judge(h.detach().numpy(), ctx.core, ctx.gradient)
         ctx.save_for_backward(h)
         ctx.head, ctx.batch, ctx.factor, ctx.stamp = weakref.ref(head), batch, factor, head._stamp()
-        return torch.tensor(factor * L, dtype=torch.float64)
+        return torch.from_numpy(np.array(factor * L))
 
     @staticmethod
     def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None, None]:
