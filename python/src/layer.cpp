@@ -20,9 +20,15 @@ Loss loss_of(const nb::dict& given) {
     CustomLoss own;
     own.name = name;
     own.uses_sum = nb::cast<bool>(given["uses_sum"]);
-    own.function = [](const LossInput&, std::span<double>) -> LossValue {
-      throw std::invalid_argument("loss own: computed outside the layer; use statistics and update");
-    };
+    if (given.contains("inner")) {  // a loss beside which there may be others: it does not decide about the sum
+      own.function = [inner = loss_of(nb::cast<nb::dict>(given["inner"]))](const LossInput& x, std::span<double> g) {
+        return std::visit([&](const auto& function) { return function(x, g); }, inner);
+      };
+    } else {
+      own.function = [](const LossInput&, std::span<double>) -> LossValue {
+        throw std::invalid_argument("loss own: computed outside the layer; use statistics and update");
+      };
+    }
     return own;
   }
   Loss loss = make_loss(name);
@@ -209,6 +215,33 @@ void Layer<T>::update(const Hidden& h, const Targets<T>& targets, const Doubles&
   });
 }
 
+template <class T>
+std::pair<double, typename Layer<T>::Ticket> Layer<T>::judge(const Hidden& h, const Targets<T>& targets,
+                                                             const Out& grad_h) {
+  const auto H = view_of(h);
+  const auto out = view_of(grad_h);
+  if (out.rows != H.rows || out.cols != H.cols) throw std::invalid_argument("judge: grad_h has another shape than h");
+  return run([&] {
+    const auto gradient = gradient_.scratch(H.rows, H.cols);
+    const double L = spherical().evaluate(H, targets.batch(), gradient);
+    backend_->copy(gradient, out);
+    known_ = Known::gradient;
+    return std::pair(L, ++ticket_);
+  });
+}
+
+template <class T>
+void Layer<T>::finish(const Hidden& h, const Targets<T>& targets, double lr, Ticket ticket) {
+  const auto H = view_of(h);
+  alone([&](Known known) {
+    if (known_by(ticket, known) == Known::gradient) {
+      spherical().update_batch(H, targets.batch(), {}, lr, gradient_.scratch(H.rows, H.cols), Known::gradient);
+    } else {
+      layer_->step(H, targets.batch(), lr);
+    }
+  });
+}
+
 // ── questions ───────────────────────────────────────────────────────────────────────────────────
 
 template <class T>
@@ -334,6 +367,8 @@ void add_layer(nb::module_& m, const char* name) {
            array("grad_h"), nb::arg("ticket"))
       .def("update", &Class::update, array("h"), nb::arg("targets"), array("a"), maybe("b"), array("g"), nb::arg("lr"),
            maybe("grad_h"), nb::arg("ticket"))
+      .def("judge", &Class::judge, array("h"), nb::arg("targets"), array("grad_h"))
+      .def("finish", &Class::finish, array("h"), nb::arg("targets"), nb::arg("lr"), nb::arg("ticket"))
       .def("rate_for", &Class::rate_for, array("h"), nb::arg("targets"), nb::arg("lambda_"), maybe("weights"))
       .def("log_prob", &Class::log_prob, array("h"), nb::arg("targets"), array("out"))
       .def("scores", &Class::scores, array("h"), array("rows"), array("out"))

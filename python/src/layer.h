@@ -45,6 +45,10 @@ class Layer {
   void update(const Hidden& h, const Targets<T>& targets, const Doubles& a, const std::optional<Doubles>& b,
               const Doubles& g, double lr, const std::optional<Out>& grad_h, Ticket ticket);
 
+  // The same for the layer's own loss, of which only the factor comes from outside: it goes into lr.
+  std::pair<double, Ticket> judge(const Hidden& h, const Targets<T>& targets, const Out& grad_h);
+  void finish(const Hidden& h, const Targets<T>& targets, double lr, Ticket ticket);
+
   double rate_for(const Hidden& h, const Targets<T>& targets, double lambda,
                   const std::optional<List<const T>>& weights);
   void log_prob(const Hidden& h, const Targets<T>& targets, const DoublesOut& out);

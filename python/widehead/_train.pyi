@@ -61,7 +61,6 @@ def train_lm(
     config: _Path | None = ...,
     progress: _Progress = ...,
 ) -> dict[str, Any]: ...
-
 def train_labels(
     *,
     train: _Path | Sequence[_Path],
@@ -109,7 +108,6 @@ def train_labels(
     config: _Path | None = ...,
     progress: _Progress = ...,
 ) -> dict[str, Any]: ...
-
 def train_items(
     *,
     train: _Path | Sequence[_Path],

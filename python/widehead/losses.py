@@ -74,10 +74,11 @@ class ZLoss:
 class Own:
     """A loss that is computed outside the layer: by ``statistics`` and ``update``, or by ``widehead.torch.WideHead``.
 
-    Without ``uses_sum`` there is no Σo, and a step is a little cheaper.
+    Without ``uses_sum`` there is no Σo, and a step is a little cheaper. An inner loss is what ``step`` and ``evaluate`` take.
     """
 
     uses_sum: bool = True
+    inner: Loss | None = None
     name: ClassVar[str] = "own"
 
 
@@ -98,10 +99,15 @@ def make(loss: str | Loss) -> Loss:
 
 def to_dict(loss: Loss) -> dict[str, object]:
     """{"name": …, "parameter": value, …}, as it is stored."""
+    if isinstance(loss, Own):
+        inner = {} if loss.inner is None else {"inner": to_dict(loss.inner)}
+        return {"name": loss.name, "uses_sum": loss.uses_sum, **inner}
     return {"name": loss.name, **dataclasses.asdict(loss)}
 
 
 def from_dict(stored: dict[str, Any]) -> Loss:
     parameters = dict(stored)
+    if "inner" in parameters:
+        parameters["inner"] = from_dict(parameters["inner"])
     kind = type(make(parameters.pop("name")))
     return kind(**parameters)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import widehead
 from torch import nn
 from widehead import losses
-from widehead.torch import SGD, WideHead
+from widehead.torch import SGD, WideHead, _losses
 
 D, d, m = 30, 5, 4
 
@@ -180,6 +180,36 @@ def test_ready_made_losses_are_those_of_the_layer(loss):
         close(module.weights(), layer.weights(), 1e-11)
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("loss", [losses.SquaredError(), losses.TaylorSoftmax(), losses.ZLoss(1.5, 0.4)])
+def test_the_losses_of_the_layer_are_those_on_the_statistics(loss, weight_decay):
+    """Whatever is done with them: a factor of either sign, accumulation, others beside them, questions in between."""
+    fast = make(loss=loss, weight_decay=weight_decay, uses_sum=False)
+    slow = make(loss=_losses.of(loss), weight_decay=weight_decay)
+    ways = [
+        lambda head, h, t: head(h, t).backward(),
+        lambda head, h, t: (-0.3 * head(h, t)).backward(),
+        lambda head, h, t: (head(h, t) + 2 * head(h[:2], t[:2]) ** 2).backward(),
+        lambda head, h, t: (head(h, t) + head.statistics(h, t)[0].mean()).backward(),
+        lambda head, h, t: (head.top_k(h, 2), head(h, t), head.top_k(h, 2))[1].backward(),
+        lambda head, h, t: [head(h, t).backward(), head.scores(h, [1])],
+        lambda head, h, t: [loss.backward(retain_graph=True) for loss in [head(h, t)] for _ in range(3)],
+    ]
+    for step in range(21):
+        x, targets = hidden(), torch.randint(0, D, (m, 2))
+        grads = []
+        for head in (fast, slow):
+            h = x.detach().clone().requires_grad_()
+            ways[step % len(ways)](head, h, targets)
+            grads.append(h.grad)
+            head.step(0.05)
+        close(grads[0], grads[1])
+        close(fast.weights(), slow.weights(), 1e-11)
+    with torch.no_grad():
+        close(fast(x, targets), slow(x, targets))
+        assert not fast(x, targets).requires_grad
+
+
 def test_the_pole_of_the_spherical_softmax_is_finite():
     W = np.zeros((D, d))
     W[3, 0] = -1
@@ -341,12 +371,17 @@ def test_a_stale_graph_and_a_changed_h_are_refused():
     first, second = module(h, torch.arange(m)), module(h, torch.arange(m))
     first.backward()
     module.step(0.1)
-    with pytest.raises(RuntimeError, match="W has changed since statistics"):
+    with pytest.raises(RuntimeError, match="W has changed since the loss was computed"):
         second.backward()
     loss = module(h, torch.arange(m))
     module.load_state_dict(module.state_dict())
     with pytest.raises(RuntimeError, match="W has changed"):
         loss.backward()
+    q, _, _ = module.statistics(h, torch.arange(m))
+    module(h, torch.arange(m)).backward()
+    module.step(0.1)
+    with pytest.raises(RuntimeError, match="W has changed since statistics"):
+        q.sum().backward()
     x = hidden().detach()
     module(x, torch.arange(m)).backward()
     x.zero_()

@@ -30,6 +30,17 @@ class _Record(NamedTuple):
     ticket: int  # for what the layer still knows of it
 
 
+class _LossRecord(NamedTuple):
+    """The same for the loss that the layer computes itself, times a factor."""
+
+    h: Tensor
+    version: int
+    batch: Targets
+    core: Any  # the targets with their values
+    factor: float
+    ticket: int
+
+
 class _Journal:
     """What backward() has recorded since the last step. It counts as long as the handle has a .grad: zero_grad() of whoever
     holds the handle, the head, a model around it or an optimizer, takes that away."""
@@ -37,13 +48,13 @@ class _Journal:
     def __init__(self, handle: Tensor) -> None:
         self._handle = handle
         self._mark = torch.empty(0, dtype=handle.dtype)
-        self._records: list[_Record] = []
+        self._records: list[_Record | _LossRecord] = []
 
-    def add(self, record: _Record) -> None:
+    def add(self, record: _Record | _LossRecord) -> None:
         self.records().append(record)
         self._handle.grad = self._mark
 
-    def records(self) -> list[_Record]:
+    def records(self) -> list[_Record | _LossRecord]:
         if self._handle.grad is None:
             self._records = []
         return self._records
@@ -95,6 +106,47 @@ def _differentiate(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, N
 _differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
 
 
+class _Loss(torch.autograd.Function):
+    """(h, handle) → factor times the layer's own loss: what the statistics would give, for less of PyTorch's time. The
+    gradient is computed with the loss, since it is known to be wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, handle: Tensor, head: WideHead, batch: Targets, factor: float) -> Tensor:
+        ctx.core = batch.with_values()
+        ctx.gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
+        L, ctx.ticket = head.layer._core.judge(h.detach().numpy(), ctx.core, ctx.gradient)
+        ctx.save_for_backward(h)
+        ctx.head, ctx.batch, ctx.factor, ctx.stamp = weakref.ref(head), batch, factor, head._stamp()
+        return torch.from_numpy(np.array(factor * L))
+
+    @staticmethod
+    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+        return (_differentiate_loss_once if torch.is_grad_enabled() else _differentiate_loss)(ctx, by_L)
+
+
+def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+    head: WideHead | None = ctx.head()
+    if head is None or head._stamp() != ctx.stamp:
+        raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
+    h = ctx.saved_tensors[0].detach()
+    factor = ctx.factor * by_L.item()
+    grad_h = None
+    if ctx.needs_input_grad[0]:
+        gradient, ctx.gradient = ctx.gradient, None  # from here on it is autograd's
+        if gradient is None:  # for the second time, with retain_graph
+            gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
+            _, ctx.ticket = head.layer._core.judge(h.numpy(), ctx.core, gradient)
+        if factor != 1:
+            np.multiply(gradient, factor, out=gradient, casting="same_kind")
+        grad_h = torch.from_numpy(gradient)
+    if ctx.needs_input_grad[1] and torch._C._will_engine_execute_node(ctx.next_functions[1][0]):
+        head._journal.add(_LossRecord(h, h._version, ctx.batch, ctx.core, factor, ctx.ticket))
+    return grad_h, None, None, None, None
+
+
+_differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)
+
+
 class WideHead(nn.Module):
     """D linear outputs o = Wh on top of a PyTorch model, trained exactly in O(d²) per example.
 
@@ -140,7 +192,7 @@ class WideHead(nn.Module):
             outputs,
             dim,
             head=head,
-            loss=losses.Own(uses_sum),
+            loss=losses.Own(uses_sum or _losses.uses_sum(self._inner()), self._inner()),
             dtype=_DTYPES[dtype],
             device=device,
             init=init,
@@ -166,12 +218,19 @@ class WideHead(nn.Module):
         return self._look(h, targets)[:3]
 
     def _look(self, h: Tensor, targets: Any) -> tuple[Tensor, Tensor, Tensor, Targets]:
-        batch = Targets(targets, self.layer.outputs, self.layer.dtype)
+        batch = self._targets(targets)
         q, s, o = _Statistics.apply(self._hidden(h), self._handle, self, batch)
         return q, s, batch.shaped(o), batch
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
+        if self._inner() is not None and self.reduction != "none":
+            h, batch = self._hidden(h), self._targets(targets)
+            factor = 1 / batch.examples if self.reduction == "mean" else 1.0
+            if torch.is_grad_enabled() and (h.requires_grad or self._handle.requires_grad):
+                return _Loss.apply(h, self._handle, self, batch, factor)
+            L = self.layer._core.evaluate(h.detach().numpy(), batch.with_values(), None, None)
+            return torch.tensor(factor * L, dtype=torch.float64)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
         each = loss(self, h, targets)
         return each.mean() if self.reduction == "mean" else each.sum() if self.reduction == "sum" else each
@@ -187,19 +246,46 @@ class WideHead(nn.Module):
             return
         if any(record.h._version != record.version for record in records):
             raise RuntimeError("WideHead: h was modified in place between backward() and step()")
-        if len(records) == 1:
-            tensor, _, batch, a, b, g, ticket = records[0]
+        first = records[0]
+        if len(records) == 1 and isinstance(first, _LossRecord) and first.factor >= 0:
+            if self.layer._options["weight_decay"] == 0 or first.factor == grad_scale:  # else lr is not all that counts
+                rate = lr * first.factor / grad_scale
+                self.layer._core.finish(first.h.numpy(), first.core, rate, first.ticket)
+                self._journal.clear()
+                return
+        plain = [self._in_parts(record) if isinstance(record, _LossRecord) else record for record in records]
+        if len(plain) == 1:
+            tensor, _, batch, a, b, g, ticket = plain[0]
             h, targets = tensor.numpy(), batch.core
         else:
-            h = torch.cat([record.h for record in records]).numpy()
-            targets, ticket = joined([record.batch for record in records], self.layer.dtype), 0
-            a, g = np.concatenate([record.a for record in records]), np.concatenate([record.g for record in records])
-            zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in records)
+            h = torch.cat([record.h for record in plain]).numpy()
+            targets, ticket = joined([record.batch for record in plain], self.layer.dtype), 0
+            a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
+            zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
             b = np.concatenate(list(zeros)) if self.layer._core.uses_sum else None
         if grad_scale != 1.0:
             a, b, g, ticket = a / grad_scale, None if b is None else b / grad_scale, g / grad_scale, 0
         self.layer._core.update(h, targets, a, b, g, lr, None, ticket)
         self._journal.clear()
+
+    def _in_parts(self, record: _LossRecord) -> _Record:
+        """What the statistics path would have recorded."""
+        before = self._journal
+        self._journal = _Journal(self._handle)
+        try:
+            self._handle.grad = None
+            with torch.enable_grad():
+                loss = _losses.of(self._inner() or losses.Own())
+                (record.factor * loss(self, record.h, record.batch)).sum().backward()
+            (found,) = self._journal.records()
+        finally:
+            self._journal = before
+        assert isinstance(found, _Record)
+        return found
+
+    def _inner(self) -> losses.Loss | None:
+        """The loss that the layer computes itself, if it was given one of widehead.losses."""
+        return None if callable(self.loss) or isinstance(self.loss, losses.Own) else self.loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets what backward() recorded, as do zero_grad() of a model around this and of its optimizer."""
@@ -289,3 +375,6 @@ class WideHead(nn.Module):
             raise ValueError(f"h: the tensor is on {h.device}, but the head is on cpu")
         h = h.to(self.dtype)
         return h if h.stride(1) == 1 and h.stride(0) >= h.shape[1] else h.contiguous()
+
+    def _targets(self, targets: Any) -> Targets:
+        return targets if isinstance(targets, Targets) else Targets(targets, self.layer.outputs, self.layer.dtype)

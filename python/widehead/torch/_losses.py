@@ -89,3 +89,7 @@ def of(loss: losses.Loss) -> Callable[[WideHead, Tensor, Any], Tensor]:
     if isinstance(loss, losses.ZLoss):
         return partial(z_loss, scale=loss.scale, shift=loss.shift, sigma_min=loss.sigma_min)
     raise ValueError("loss own: write it on statistics(), or pass a function (head, h, targets)")
+
+
+def uses_sum(loss: losses.Loss | None) -> bool:
+    return isinstance(loss, (losses.SphericalSoftmax, losses.TaylorSoftmax, losses.ZLoss))

@@ -38,6 +38,7 @@ class Targets:
                 self.indptr = _arrays.to_integers(self.indptr, "targets: indptr")
             self._shape: tuple[int, ...] = (len(self.indices),)
         pattern = self.indices if self.indptr is None else (self.indptr, self.indices, None)
+        self._dtype = dtype
         self.core = _arrays.to_targets(pattern, outputs, dtype)
         self.examples: int = self.core.examples
 
@@ -54,6 +55,12 @@ class Targets:
                 self._kept = kept
             targets = targets.reshape(-1) if self._kept is None else targets[kept]
         self.indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
+
+    def with_values(self) -> Any:
+        """The targets for the layer's own loss, which looks at the values, too."""
+        if self._values is None:
+            return self.core
+        return _arrays.to_targets((self.indptr, self.indices, self._values), self.outputs, self._dtype)
 
     def shaped(self, by_entry: Tensor) -> Tensor:
         """Values by entry in the shape of the targets, 0 at padding."""
