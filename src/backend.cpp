@@ -21,9 +21,8 @@ void Backend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, Co
 }
 
 template <class T>
-void Backend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z,
-                                 ConstView<T> sums, const RowGroups<T>& Y, MatrixView<double> q,
-                                 MatrixView<double> o) {
+void Backend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z, ConstView<T> sums,
+                                 const RowGroups<T>& Y, MatrixView<double> q, MatrixView<double> o) {
   column_dots(H, H_hat, q);
   dots_at(Z, Y, UH, 0, o);
   if (!sums.empty()) dots_at(sums, Y, H, 1, o);

@@ -142,8 +142,8 @@ template <class T>
 void DenseLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size m = H.cols;
   const auto q = this->template on_host<double>(this->statistics().q, host_statistics_);
-  const auto derivatives = this->template on_host<T>(
-      MatrixView<const T>(by.a.data, 3 * m + by.g.rows, 1), host_derivatives_);  // a, b, γ, g
+  const auto derivatives =
+      this->template on_host<T>(MatrixView<const T>(by.a.data, 3 * m + by.g.rows, 1), host_derivatives_);  // a, b, γ, g
   double norm_R = 0;
   for (Size j = 0; j < m; ++j) {
     norm_R += 2 * std::abs(static_cast<double>(derivatives(j, 0))) * std::sqrt(q(j, 0)) +

@@ -160,8 +160,7 @@ double OutputLayer<T>::eta_for(ConstView<T> H, const SparseBatch<T>& targets, do
   if (!(lambda >= 0) || !std::isfinite(lambda)) {
     throw std::invalid_argument(fmt::format("eta_for: lambda = {}, but it must be finite and not negative", lambda));
   }
-  const double norm =
-      curvature() * spectral_norm_squared<T>(on_host<T>(weighted(H, targets), host_H_), tolerance);
+  const double norm = curvature() * spectral_norm_squared<T>(on_host<T>(weighted(H, targets), host_H_), tolerance);
   return norm > 0 ? lambda / (2 * norm) : 0;
 }
 
@@ -347,9 +346,8 @@ Matrix<T> OutputLayer<T>::weights() {
   if (backend_->memory().is_host()) {
     weights(0, W);
   } else {
-    for_each_block_of_rows([&](Size first, ConstView<T> block) {
-      std::copy_n(block.data, block.size(), W.view().column(first));
-    });
+    for_each_block_of_rows(
+        [&](Size first, ConstView<T> block) { std::copy_n(block.data, block.size(), W.view().column(first)); });
   }
   return W;
 }

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <system_error>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "widehead/device_state.h"
@@ -90,8 +90,8 @@ RowStore<T>::RowStore(Backend<T>& backend, Size rows, Size dim, const std::strin
   } else if (path.empty()) {
     on_device_ = Matrix<T>(dim, rows, backend.memory());
   } else {
-    throw std::invalid_argument(fmt::format("rows file {}: on device {} the rows are in its memory", path,
-                                            backend.device()));
+    throw std::invalid_argument(
+        fmt::format("rows file {}: on device {} the rows are in its memory", path, backend.device()));
   }
 }
 

@@ -98,9 +98,8 @@ double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, c
   const Size j = verdict.bad;
   const auto& value = verdict.at_bad;
   if (!uses_sum_ && value.b != 0) {
-    throw std::invalid_argument(
-        fmt::format("loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss),
-                    value.b, j));
+    throw std::invalid_argument(fmt::format(
+        "loss {}: ∂L/∂s = {} at example {}, but the loss was declared not to use the sum", name_of(loss), value.b, j));
   }
   by.largest_a = value.a;
   double q = 0;
@@ -156,9 +155,8 @@ void SphericalLayer<T>::observe_batch(ConstView<T> H, const SparseBatch<T>& targ
   statistics.q.assign(known.data, known.data + m);
   statistics.s.assign(known.data + m, known.data + 2 * m);
   statistics.o.resize(static_cast<std::size_t>(targets.nonzeros()));
-  for_each_target(targets, [&](Size, Size e, Index entry) {
-    statistics.o[static_cast<std::size_t>(e)] = known(2 * m + entry, 0);
-  });
+  for_each_target(
+      targets, [&](Size, Size e, Index entry) { statistics.o[static_cast<std::size_t>(e)] = known(2 * m + entry, 0); });
 }
 
 /// Derivatives from outside, in the place of those of the layer's loss.

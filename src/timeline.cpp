@@ -10,8 +10,6 @@ namespace {
 
 /// Rows that move forward are treated in groups of this many: enough for the products to be fast.
 constexpr std::size_t rows_at_once = 256;
-/// The same where a device does it.
-constexpr std::size_t rows_moved_at_once = 16384;
 
 }  // namespace
 
@@ -299,78 +297,6 @@ void Timeline<T>::merge_blocks() {
   }
 }
 
-// ── by products ─────────────────────────────────────────────────────────────────────────────────
-
-/// Which product leads from an epoch, the start of a block, to now; no_column where it is now.
-template <class T>
-Index Timeline<T>::product_for(Epoch epoch) const {
-  if (epoch == now_) return Backend<T>::no_column;
-  const auto behind = std::upper_bound(blocks_.begin(), blocks_.end(), epoch,
-                                       [](Epoch value, const Block& block) { return value < block.start(); });
-  return static_cast<Index>(behind - blocks_.begin()) - 1;
-}
-
-template <class T>
-void Timeline<T>::gather_by_products(std::span<const Index> rows, MatrixView<T> Z) {
-  if (rows.empty()) return;
-  present_rows_.assign(rows.begin(), rows.end());
-  matrix_.resize(rows.size());
-  for (std::size_t k = 0; k < rows.size(); ++k) {
-    matrix_[k] = product_for(epoch_of(rows[k]));
-    if (is_zero(rows[k])) present_rows_[k] = RowStore<T>::zero_row;
-    if (is_zero(rows[k]) || matrix_[k] == Backend<T>::no_column) continue;
-    ++account_.rows_caught_up;
-    account_.products += GemmShape{Op::none, Op::none, Z.rows, 1, Z.rows}.flops();
-  }
-  store_.express(present_rows_, products_, matrix_, Z);
-}
-
-/// All products, and one more for the block that begins with F.
-template <class T>
-void Timeline<T>::append_to_products(ConstView<T> F) {
-  const Size d = store_.dim(), count = static_cast<Size>(blocks_.size());
-  if ((count + 1) * d > new_products_.cols()) new_products_ = Matrix<T>(d, 2 * (count + 1) * d, backend_.memory());
-  if (count > 0) {
-    backend_.gemm(Op::none, Op::none, T(1), F, products_.view().columns(0, count * d), T(0),
-                  new_products_.view().columns(0, count * d));
-    account_.products += GemmShape{Op::none, Op::none, d, count * d, d}.flops();
-  }
-  backend_.copy(F, new_products_.view().columns(count * d, d));
-  std::swap(products_, new_products_);
-}
-
-/// As merge_blocks: of the last `radix` blocks of one level the first remains, and the rows at the starts of the others
-/// move to now.
-template <class T>
-void Timeline<T>::merge_by_products() {
-  const auto radix = static_cast<std::size_t>(options_.radix);
-  while (blocks_.size() >= radix && blocks_[blocks_.size() - radix].level == blocks_.back().level) {
-    const std::size_t first = blocks_.size() - radix;
-    moving_rows_.clear();
-    for (std::size_t i = first + 1; i < blocks_.size(); ++i) {
-      for (const Index row : blocks_[i].panel.start_rows) {
-        if (epoch_of(row) == blocks_[i].start()) moving_rows_.push_back(row);
-      }
-    }
-    for (std::size_t start = 0; start < moving_rows_.size(); start += rows_moved_at_once) {
-      const auto group = std::span<const Index>(moving_rows_)
-                             .subspan(start, std::min(rows_moved_at_once, moving_rows_.size() - start));
-      const auto Z = Z_stale_.scratch(store_.dim(), static_cast<Size>(group.size()));
-      gather_by_products(group, Z);
-      store(group, Z);
-      account_.rows_moved += static_cast<std::int64_t>(group.size());
-    }
-    auto& start_rows = blocks_[first].panel.start_rows;
-    std::erase_if(start_rows, [&](Index row) { return epoch_of(row) != blocks_[first].start(); });
-    ++blocks_[first].level;
-    while (blocks_.size() > first + 1) {
-      spare_blocks_.push_back(std::move(blocks_.back()));
-      blocks_.pop_back();
-    }
-    ++account_.merges;
-  }
-}
-
 /// An empty block, from memory used before where there is any.
 template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
@@ -398,8 +324,8 @@ std::size_t Timeline<T>::bytes() const {
     return static_cast<std::size_t>(panel.A.size() + panel.B.size()) * sizeof(T) +
            (panel.start_rows.capacity() + panel.inner_rows.capacity()) * sizeof(Index);
   };
-  std::size_t bytes = stamps_.size() + bytes_of(panel_) +
-                      static_cast<std::size_t>(products_.size() + new_products_.size()) * sizeof(T);
+  std::size_t bytes =
+      stamps_.size() + bytes_of(panel_) + static_cast<std::size_t>(products_.size() + new_products_.size()) * sizeof(T);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
     for (const auto& block : *blocks) {
       bytes += static_cast<std::size_t>(block.F.size() + block.F_last.size()) * sizeof(T) + bytes_of(block.panel);

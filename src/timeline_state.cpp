@@ -85,81 +85,6 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   if (loading) check_epochs(visitor);
 }
 
-template <class T>
-void Timeline<T>::adopt_loaded() {
-  if (options_.keeps_products == wants_products_) return;
-  if (wants_products_) {
-    make_products();
-  } else {
-    drop_products();
-  }
-  options_.keeps_products = wants_products_;
-}
-
-template <class T>
-void Timeline<T>::move_to_now(const std::vector<Index>& rows) {
-  constexpr std::size_t at_once = 1024;
-  for (std::size_t first = 0; first < rows.size(); first += at_once) {
-    const auto group = std::span<const Index>(rows).subspan(first, std::min(at_once, rows.size() - first));
-    const auto Z = Z_loaded_.scratch(store_.dim(), static_cast<Size>(group.size()));
-    gather(group, Z);
-    store(group, Z);
-  }
-}
-
-/// All rows that were ever touched come to now, and the product for the others becomes the only block.
-template <class T>
-void Timeline<T>::drop_products() {
-  if (blocks_.empty()) return;
-  std::vector<Index> rows;
-  for (const auto& block : blocks_) {
-    for (const Index row : block.panel.start_rows) {
-      if (!is_zero(row) && epoch_of(row) == block.start() && stamps()[row] != untouched) rows.push_back(row);
-    }
-  }
-  move_to_now(rows);
-  const Size d = store_.dim();
-  blocks_.resize(1);
-  blocks_.front().level = 1;
-  blocks_.front().panel.start_rows.clear();
-  backend_.copy(products_.view().columns(0, d), blocks_.front().F.scratch(d, d));
-}
-
-/// The open panel is closed by a flip that changes nothing, rows inside the blocks come to now, and products take the
-/// place of transitions.
-template <class T>
-void Timeline<T>::make_products() {
-  const Size d = store_.dim();
-  if (panel_.rank > 0) {
-    Matrix<T> identity(d, d, backend_.memory());
-    backend_.set_identity(identity);
-    advance_dense(identity);
-  }
-  std::vector<Index> rows;
-  for (std::size_t k = 0; k < blocks_.size(); ++k) {
-    const Epoch end = k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start;
-    for (const Index row : blocks_[k].panel.inner_rows) {
-      if (epoch_of(row) > blocks_[k].start() && epoch_of(row) < end) rows.push_back(row);
-    }
-  }
-  move_to_now(rows);
-  const Size count = static_cast<Size>(blocks_.size());
-  products_ = Matrix<T>(d, count * d, backend_.memory());
-  for (Size k = count - 1; k >= 0; --k) {
-    const auto product = products_.view().columns(k * d, d);
-    const auto& F = blocks_[static_cast<std::size_t>(k)].F;
-    if (k == count - 1) {
-      backend_.copy(F, product);
-    } else {
-      backend_.gemm(Op::none, Op::none, T(1), products_.view().columns((k + 1) * d, d), F, T(0), product);
-    }
-    auto& panel = blocks_[static_cast<std::size_t>(k)].panel;
-    panel.rank = 0;
-    panel.columns.assign(1, 0);
-    panel.inner_rows.clear();
-  }
-}
-
 /// Blocks and open panel follow each other without a gap from epoch 0 to now, a panel knows every epoch inside
 /// it, and no row is ahead: so that whatever epoch a row is at, there is a way from it to now.
 template <class T>
@@ -200,7 +125,5 @@ template Size Timeline<float>::next_used_row(Size) const;
 template Size Timeline<double>::next_used_row(Size) const;
 template void Timeline<float>::visit_state(StateVisitor&);
 template void Timeline<double>::visit_state(StateVisitor&);
-template void Timeline<float>::adopt_loaded();
-template void Timeline<double>::adopt_loaded();
 
 }  // namespace widehead

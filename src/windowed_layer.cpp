@@ -167,7 +167,8 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   return true;
 }
 
-/// The rest of the read-only half, with Γ̂ at hand: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns c.
+/// The rest of the read-only half, with Γ̂ at hand: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns
+/// c.
 template <class T>
 double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
@@ -363,7 +364,7 @@ void WindowedLayer<T>::write_weights(Size first, MatrixView<T> out) {
     const auto W = out.columns(done, static_cast<Size>(rows.size()));
     const auto Z = Z_.scratch(d, W.cols);
     timeline_.gather(rows, Z);
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);                                   // V U …
+    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);                            // V U …
     if (MatrixView<T> sums; sum_window(rows, sums)) backend.add(T(1), W, T(1), sums, W);  // … + Γ_w E
     done += W.cols;
   });

@@ -75,7 +75,8 @@ TEST(RowStore, RefusesAFileThatExistsOrCannotBe) {
   const TemporaryPath temporary;
   const auto backend = make_cpu_backend<float>(1);
   const RowStore<float> store(*backend, 10, 2, temporary.path);
-  expect_throw<std::system_error>([&] { RowStore<float>(*backend, 10, 2, temporary.path); }, {temporary.path, "exists"});
+  expect_throw<std::system_error>([&] { RowStore<float>(*backend, 10, 2, temporary.path); },
+                                  {temporary.path, "exists"});
   expect_throw<std::system_error>([&] { RowStore<float>(*backend, 10, 2, "/nowhere/rows"); }, {"/nowhere/rows"});
 }
 

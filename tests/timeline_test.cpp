@@ -28,7 +28,10 @@ void PrintTo(const TimelineCase& param, std::ostream* out) { *out << "D = " << p
 class Pair {
  public:
   Pair(const TimelineCase& param, std::uint64_t seed)
-      : dice(seed), Z(param.d, param.D), store(*backend, param.D, param.d), timeline(*backend, store, param.zero, param.options) {
+      : dice(seed),
+        Z(param.d, param.D),
+        store(*backend, param.D, param.d),
+        timeline(*backend, store, param.zero, param.options) {
     if (param.zero) return;
     dice.fill(Z.view());
     backend->copy(Z, store.view());

@@ -35,7 +35,8 @@ TEST(Window, HoldsTheMinibatchesSideBySide) {
       const auto minibatch = make_minibatch(dice, {D, 1, dice.between(1, 20), dice.between(0, 5)});
       const TypedMinibatch<double> typed(minibatch);
       groups.assign(typed.targets());
-      window.append(groups, MatrixView<const double>(groups.values().data(), groups.nonzeros(), 1), minibatch.examples());
+      window.append(groups, MatrixView<const double>(groups.values().data(), groups.nonzeros(), 1),
+                    minibatch.examples());
       Matrix<double> wider(D, truth.cols() + minibatch.examples());
       std::copy_n(truth.data(), truth.size(), wider.data());
       std::copy_n(minibatch.Y().data(), D * minibatch.examples(), wider.data() + truth.size());

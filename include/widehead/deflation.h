@@ -60,8 +60,8 @@ class Deflation {
   Size rank_ = 0;
   double flops_ = 0;
 
-  Matrix<T> LU_;  // d x d, of Uᵀ
-  Matrix<int> pivots_;  // d
+  Matrix<T> LU_;                   // d x d, of Uᵀ
+  Matrix<int> pivots_;             // d
   Matrix<T> probes_, images_;      // d x probes
   Matrix<T> ritz_, ritz_vectors_;  // probes x probes
   std::vector<T> squared_sigma_;   // of U on the probes, decreasing

@@ -44,14 +44,14 @@ class DenseLayer final : public SphericalLayer<T> {
   // scratch
   Derivatives<T> squared_error_;  // a = 1, b = 0, Γ = −2Y: known before the outputs are
   ConstView<T> H_scored_;
-  Matrix<T> H_a_;     // d x m: H diag(a)
-  Matrix<T> H_T_;     // m x d
-  Matrix<T> R_;       // m x block: R of the block at work, one output per column
-  Matrix<T> grad_T_;  // m x d
-  std::vector<T> minus_twice_Y_;     // by entry
-  Matrix<T> g_;                      // the same in the backend's memory
-  Matrix<T> host_derivatives_;       // copies of a, b and g on the host
-  Matrix<double> host_statistics_;   // of q
+  Matrix<T> H_a_;                   // d x m: H diag(a)
+  Matrix<T> H_T_;                   // m x d
+  Matrix<T> R_;                     // m x block: R of the block at work, one output per column
+  Matrix<T> grad_T_;                // m x d
+  std::vector<T> minus_twice_Y_;    // by entry
+  Matrix<T> g_;                     // the same in the backend's memory
+  Matrix<T> host_derivatives_;      // copies of a, b and g on the host
+  Matrix<double> host_statistics_;  // of q
 };
 
 }  // namespace widehead

@@ -82,7 +82,7 @@ class FactoredLayer final : public SphericalLayer<T> {
   Matrix<T> G_;          // m x m: 2η diag(a) HᵀH
   Matrix<T> UH_;         // d x m, for scores
   MatrixView<T> UH_scored_;
-  Matrix<T> square_;  // d x d
+  Matrix<T> square_;    // d x d
   Matrix<int> pivots_;  // d
   Matrix<T> host_g_;    // a copy of Γ's values on the host
 };

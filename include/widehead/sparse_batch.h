@@ -101,10 +101,10 @@ class RowGroups {
   Size first_entry(Size group) const { return static_cast<Size>(starts_[static_cast<std::size_t>(group)]); }
   /// The first group whose output is at least `row`.
   Size first_group(Size row) const;
-  std::span<const Index> rows() const { return rows_; }      ///< the distinct outputs, ascending
-  std::span<const T> values() const { return values_; }      ///< of Y itself, by entry
-  std::span<const Index> by_example() const { return by_example_; }            ///< all of of_example, in order
-  std::span<const Index> example_starts() const { return example_starts_; }    ///< where each example's begin; m + 1
+  std::span<const Index> rows() const { return rows_; }                      ///< the distinct outputs, ascending
+  std::span<const T> values() const { return values_; }                      ///< of Y itself, by entry
+  std::span<const Index> by_example() const { return by_example_; }          ///< all of of_example, in order
+  std::span<const Index> example_starts() const { return example_starts_; }  ///< where each example's begin; m + 1
 
   /// For the backend of a device: its copy of this pattern, made anew after `assign`.
   std::unique_ptr<DeviceCopy>& device_copy() const { return device_copy_; }

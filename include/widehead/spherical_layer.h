@@ -23,13 +23,13 @@ struct Statistics {
 /// The derivatives of L by them, likewise.
 template <class T>
 struct Derivatives {
-  MatrixView<T> a;        ///< ∂L/∂q, m
-  MatrixView<T> b;        ///< ∂L/∂s, m
-  MatrixView<T> gamma;    ///< γ = Γᵀ1, m
-  RowGroups<T> Gamma;     ///< the pattern of Γ and of Y, and the values of Y
-  MatrixView<T> g;        ///< the values of Γ: ∂L/∂o_t
-  bool a_is_one = true;   ///< for all examples, as with the squared error
-  double largest_a = 1;   ///< in magnitude
+  MatrixView<T> a;       ///< ∂L/∂q, m
+  MatrixView<T> b;       ///< ∂L/∂s, m
+  MatrixView<T> gamma;   ///< γ = Γᵀ1, m
+  RowGroups<T> Gamma;    ///< the pattern of Γ and of Y, and the values of Y
+  MatrixView<T> g;       ///< the values of Γ: ∂L/∂o_t
+  bool a_is_one = true;  ///< for all examples, as with the squared error
+  double largest_a = 1;  ///< in magnitude
 };
 
 /// Statistics on the host, o by entry of the targets as given.

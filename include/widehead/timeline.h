@@ -13,9 +13,9 @@
 /// two products for all rows at once. A flip ends the panel and becomes, with it, a dense **block**; the
 /// owner flips when the panel is full. `radix` blocks of one level become one of the next, as in a
 /// log-structured merge tree, and then the rows inside and between them move forward.
-/// A device that never deflates, and for which one large product is cheaper than several small ones, keeps for each block
-/// the product of all transitions since its start instead (keeps_products): then every row is one product away from
-/// now, whatever its epoch, a flip multiplies all the products in one go, and a merge only moves rows.
+/// A device that never deflates, and for which one large product is cheaper than several small ones, keeps for each
+/// block the product of all transitions since its start instead (keeps_products): then every row is one product away
+/// from now, whatever its epoch, a flip multiplies all the products in one go, and a merge only moves rows.
 ///
 /// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
 /// no merge is O(D).
@@ -142,9 +142,9 @@ class Timeline {
   MappedMemory stamps_;  // D epochs
 
   Epoch now_ = 0;
-  std::vector<Block> blocks_;        // oldest first
-  std::vector<Block> spare_blocks_;  // kept for their memory
-  Panel panel_;                      // the open one
+  std::vector<Block> blocks_;          // oldest first
+  std::vector<Block> spare_blocks_;    // kept for their memory
+  Panel panel_;                        // the open one
   Matrix<T> products_, new_products_;  // d x d each, side by side: from a block's start to now
   Account account_;
 

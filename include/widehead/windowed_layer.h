@@ -96,10 +96,10 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   // scratch of a step
   GramUpdate<T> gram_update_;
-  Matrix<T> T_;                // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> Z_;                // d x rows of the minibatch: their V, expressed now
-  Matrix<T> VtG_, Gamma_hat_;  // d x m: VᵀΓ, Γ̂
-  Matrix<T> sums_;             // d x rows: window parts (Γ_w E)_i
+  Matrix<T> T_;                  // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> Z_;                  // d x rows of the minibatch: their V, expressed now
+  Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, Γ̂
+  Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i
   bool touches_window_ = false;  // whether any row of the minibatch has a part there
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_, sum_entries_;

@@ -227,8 +227,8 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
 
 /// By columns of A, one pass over it: B and C have a few.
 template <class T>
-void CpuBackend<T>::multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta,
-                                       ConstView<double> X, MatrixView<double> C) {
+void CpuBackend<T>::multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, ConstView<double> X,
+                                       MatrixView<double> C) {
   for (Size k = 0; k < C.cols; ++k) {
     if (op_a == Op::transpose) {
       for (Size j = 0; j < A.cols; ++j) {

@@ -49,15 +49,14 @@ void CpuBackend<T>::scale_rows(ConstView<T> a, MatrixView<T> A) {
   widehead::scale_rows<T>({a.data, static_cast<std::size_t>(a.rows)}, threads_, A);
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                                      \
-  template Verdict CpuBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>,                  \
-                                        const Judged<T>&);                                                           \
-  template void CpuBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>,               \
-                                           const Judged<T>&, MatrixView<double>);                                    \
-  template void CpuBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>,                \
-                                              ConstView<double>, MatrixView<double>, MatrixView<T>);                 \
-  template void CpuBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);                  \
-  template void CpuBackend<T>::exponentiate_columns(MatrixView<T>, MatrixView<T>, MatrixView<double>);               \
+#define WIDEHEAD_INSTANTIATE(T)                                                                                        \
+  template Verdict CpuBackend<T>::judge(const Loss&, Size, const RowGroups<T>&, std::span<const T>, const Judged<T>&); \
+  template void CpuBackend<T>::judge_later(const Loss&, Size, const RowGroups<T>&, std::span<const T>,                 \
+                                           const Judged<T>&, MatrixView<double>);                                      \
+  template void CpuBackend<T>::common_factors(double, Size, ConstView<T>, ConstView<T>, ConstView<T>,                  \
+                                              ConstView<double>, MatrixView<double>, MatrixView<T>);                   \
+  template void CpuBackend<T>::exponentiate_rows(MatrixView<T>, MatrixView<T>, MatrixView<double>);                    \
+  template void CpuBackend<T>::exponentiate_columns(MatrixView<T>, MatrixView<T>, MatrixView<double>);                 \
   template void CpuBackend<T>::scale_rows(ConstView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

@@ -118,10 +118,10 @@ void CpuBackend<T>::adam(const AdamStep& step, std::span<const Index> columns, C
 }
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                           \
-  template void CpuBackend<T>::activate(Activation, ConstView<T>, MatrixView<T>);                   \
+  template void CpuBackend<T>::activate(Activation, ConstView<T>, MatrixView<T>);                         \
   template void CpuBackend<T>::activate_backward(Activation, ConstView<T>, MatrixView<T>);                \
-  template void CpuBackend<T>::sum_columns(ConstView<T>, MatrixView<T>);                                   \
-  template void CpuBackend<T>::add_to_columns(T, ConstView<T>, std::span<const Index>, MatrixView<T>);                \
+  template void CpuBackend<T>::sum_columns(ConstView<T>, MatrixView<T>);                                  \
+  template void CpuBackend<T>::add_to_columns(T, ConstView<T>, std::span<const Index>, MatrixView<T>);    \
   template void CpuBackend<T>::adam(const AdamStep&, std::span<const Index>, ConstView<T>, MatrixView<T>, \
                                     MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);

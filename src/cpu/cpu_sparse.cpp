@@ -25,7 +25,9 @@ template <class T>
 void CpuBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to,
                                  MatrixView<T> C) {
   const Size columns = static_cast<Size>(from.empty() ? to.size() : from.size());
-  const auto at = [](std::span<const Index> list, Size k) { return list.empty() ? k : list[static_cast<std::size_t>(k)]; };
+  const auto at = [](std::span<const Index> list, Size k) {
+    return list.empty() ? k : list[static_cast<std::size_t>(k)];
+  };
   for_each_stripe(team_for(columns * C.rows), columns, 1, [&](Size first, Size count) {
     for (Size k = first; k < first + count; ++k) {
       if (const Size ahead = k + prefetch_distance; ahead < first + count) {

@@ -183,9 +183,9 @@ void small_gemm(cudaStream_t stream, Op op_a, Op op_b, float alpha, MatrixView<c
   const auto a = operand(A, C.rows, op_a == Op::transpose), b = operand(B, C.cols, op_b == Op::none);
   const Size tiles = ((C.rows + tile - 1) / tile) * ((C.cols + tile - 1) / tile);
   // Few tiles: more threads each. A multiprocessor has room for sixteen groups.
-  if (tiles <= 66 && depth > 2 * tile) {
+  if (tiles <= 264 && depth > 4 * tile) {
     launch<4>(stream, a, b, depth, alpha, beta, C);
-  } else if (tiles <= 264 && depth > tile) {
+  } else if (depth > tile) {
     launch<2>(stream, a, b, depth, alpha, beta, C);
   } else {
     launch<1>(stream, a, b, depth, alpha, beta, C);

@@ -17,9 +17,10 @@ namespace {
 
 // ── rows at other epochs ────────────────────────────────────────────────────────────────────────
 
-constexpr int tile_rows = 64;                       ///< of a matrix that a block multiplies with
+constexpr int tile_rows = warp_size;                ///< of a matrix that a block multiplies with, a lane each
 constexpr int tile_columns = 8;                     ///< columns at once, all of one matrix
-constexpr int tile_parts = block_size / tile_rows;  ///< threads that share a row: each sums a part of it
+constexpr int tile_parts = block_size / tile_rows;  ///< warps that share a row: each sums a part of it
+constexpr int tile_depth = 512;                     ///< of the columns, in shared memory at once
 
 /// Columns of one matrix, or of none: at most tile_columns, from `first` on in the order of `columns`.
 struct Bundle {
@@ -39,21 +40,26 @@ __global__ void express_kernel(DeviceView<const T> V, DeviceView<const T> matric
     }
     return;
   }
+  __shared__ T v[tile_columns][tile_depth];
   __shared__ T partial[tile_parts][tile_columns][tile_rows];
   T sums[tile_columns] = {};
-  const T* v[tile_columns];
-#pragma unroll
-  for (int k = 0; k < tile_columns; ++k) {
-    v[k] = &V(0, rows[columns[bundle.first + (k < bundle.count ? k : 0)]]);
-  }
-  if (i < dim) {
-    const T* M = &matrices(0, bundle.matrix * dim);
-#pragma unroll 4
-    for (Size l = part; l < dim; l += tile_parts) {
-      const T m = M[i + l * matrices.stride];
-#pragma unroll
-      for (int k = 0; k < tile_columns; ++k) sums[k] += m * v[k][l];
+  for (Size first = 0; first < dim; first += tile_depth) {
+    const int depth = static_cast<int>(dim - first < tile_depth ? dim - first : tile_depth);
+    for (int k = 0; k < bundle.count; ++k) {
+      const T* row = &V(first, rows[columns[bundle.first + k]]);
+      for (int l = static_cast<int>(threadIdx.x); l < depth; l += block_size) v[k][l] = row[l];
     }
+    __syncthreads();
+    if (i < dim) {
+      const T* M = &matrices(i, bundle.matrix * dim + first);
+#pragma unroll 4
+      for (int l = part; l < depth; l += tile_parts) {
+        const T m = M[l * matrices.stride];
+#pragma unroll
+        for (int k = 0; k < tile_columns; ++k) sums[k] += m * v[k][l];  // of those beyond the count nobody asks
+      }
+    }
+    __syncthreads();
   }
 #pragma unroll
   for (int k = 0; k < tile_columns; ++k) partial[part][k][lane] = sums[k];

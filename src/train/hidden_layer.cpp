@@ -29,9 +29,9 @@ ConstView<T> HiddenLayer<T>::forward(Backend<T>& backend, ConstView<T> X) {
 template <class T>
 void HiddenLayer<T>::backward(Backend<T>& backend, ConstView<T> X, MatrixView<T> grad_A, MatrixView<T> grad_X) {
   backend.activate_backward(options_.activation, A_.scratch(options_.out, X.cols), grad_A);
-  backend.gemm(Op::none, Op::transpose, T(1), grad_A, X, T(0), grad_W_);                  // ∂L/∂W = G Xᵀ
-  backend.sum_columns(grad_A, grad_b_);                                          // ∂L/∂b = G 1
-  backend.gemm(Op::transpose, Op::none, T(1), W_.value(), grad_A, T(0), grad_X);          // ∂L/∂X = Wᵀ G
+  backend.gemm(Op::none, Op::transpose, T(1), grad_A, X, T(0), grad_W_);          // ∂L/∂W = G Xᵀ
+  backend.sum_columns(grad_A, grad_b_);                                           // ∂L/∂b = G 1
+  backend.gemm(Op::transpose, Op::none, T(1), W_.value(), grad_A, T(0), grad_X);  // ∂L/∂X = Wᵀ G
 }
 
 template <class T>

@@ -55,8 +55,7 @@ Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> b
       head_rate_(options.head_rate) {
   Size in = input_.width();
   for (std::size_t k = 0; k < options.hidden.size(); ++k) {
-    hidden_.emplace_back(*backend_,
-                         HiddenLayerOptions{in, options.hidden[k], options.activation, options.optimizer},
+    hidden_.emplace_back(*backend_, HiddenLayerOptions{in, options.hidden[k], options.activation, options.optimizer},
                          Random(options.seed, hidden_stream + static_cast<std::uint32_t>(k)));
     in = options.hidden[k];
   }

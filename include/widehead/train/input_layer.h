@@ -49,8 +49,8 @@ class InputLayer {
   Matrix<T> A_;           // e x (slots m)
   RowGroups<T> touched_;  // X by feature
   Matrix<T> grad_E_;      // e x features touched
-  Matrix<T> grad_b_;  // e
-  Matrix<T> values_;  // of X, by entry, in the backend's memory
+  Matrix<T> grad_b_;      // e
+  Matrix<T> values_;      // of X, by entry, in the backend's memory
 };
 
 }  // namespace widehead
