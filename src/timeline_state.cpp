@@ -57,6 +57,7 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   visitor.sparse_block("stamps", MatrixView<Epoch>(stamps(), 1, store_.rows()));
   auto count = static_cast<std::int64_t>(blocks_.size());
   visitor.scalar("blocks", count);
+  if (count < 0) visitor.refuse("blocks", fmt::format("is {}, but it must not be negative", count));
   if (loading) blocks_.clear();
   for (std::int64_t k = 0; k < count; ++k) {
     if (loading) blocks_.push_back(take_block());

@@ -94,13 +94,15 @@ inline HeadOptions windowed_options(double absorb_limit, double deflate_below, i
 }
 
 /// The plain heads, the factored one with every pair of Inverse and Stabilize, and the windowed one by
-/// each way of closing.
+/// each way of closing, and of keeping its timeline.
 inline std::vector<HeadCase> all_heads() {
   auto heads = plain_heads();
   heads.push_back({.label = "windowed_absorb", .options = windowed_options(1e6, 0, 4)});
   heads.push_back({.label = "windowed_deflate", .options = windowed_options(1e6, 0.9, 3)});
   heads.push_back({.label = "windowed_flip", .options = windowed_options(1, 0.2, 2)});
   heads.push_back({.label = "windowed_mixed", .options = windowed_options(1.3, 0.9, 2)});
+  heads.push_back({.label = "windowed_products", .options = windowed_options(1, 0.2, 2)});  // as on a GPU
+  heads.back().options.windowed.timeline.keeps_products = true;
   for (const auto& [inverse_name, inverse] : inverse_names()) {
     for (const auto& [kind_name, kind] : stabilize_names()) {
       if (kind == Stabilize::power) continue;  // among the plain ones
