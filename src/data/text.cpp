@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace widehead {
 
 std::string quoted(std::string_view text) {
