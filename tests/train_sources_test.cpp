@@ -304,6 +304,18 @@ TEST(RowsSource, IsAPureFunctionOfTheCursorHoweverMinibatchesAreCut) {
   }
 }
 
+TEST(RowsSource, LeavesARowOfZerosAsItIsWhereUnitLengthIsAskedFor) {
+  SparseRows inputs, targets;
+  inputs.indices = {2};
+  inputs.values = {0};
+  inputs.end_row();
+  targets.end_row();
+  const RowsSource<float> source(inputs, 3, targets, 2, {}, {.unit_length = true, .shuffle = false});
+  Batch<float> batch;
+  source.fill({}, 1, batch);
+  EXPECT_EQ(batch.inputs.values, std::vector<float>{0});
+}
+
 TEST(RowsSource, ScalesInputsToUnitLengthAndTargetsByOutput) {
   Dice dice(86);
   const auto rows = make_rows(dice, 20);
