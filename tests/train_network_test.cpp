@@ -183,6 +183,100 @@ TEST(Network, FitsTheRunsOptions) {
   EXPECT_EQ(widths("mean", 0, {20, 25}), (Widths{20, 25, 30}));
 }
 
+/// Each option at a value that is not its default, and where it goes.
+TEST(Assemble, EveryOptionReachesWhatItIsFor) {
+  auto options = default_options(Job::lm);
+  options.activation = "sigmoid";
+  options.input_scale = 0.7;
+  options.optimizer = "sgd";
+  options.clip = 3;
+  options.head_lr = 0.25;
+  options.lambda = 0.75;
+  options.seed = 11;
+  options.head = "windowed";
+  options.loss = "z";
+  options.scale = 0.4;
+  options.shift = 0.3;
+  options.weight_decay = 0.125;
+  options.init = "normal";
+  options.init_scale = 0.6;
+  options.window = 77;
+  options.rows_file = "V";
+  options.samples = 9;
+  const std::vector<std::int64_t> counts{3, 4};
+  const auto network = network_options(Job::lm, options, 100, 2, counts);
+  EXPECT_EQ(network.features, 100);
+  EXPECT_EQ(network.activation, Activation::sigmoid);
+  EXPECT_EQ(network.input_scale, 0.7);
+  EXPECT_EQ(network.optimizer, Optimizer::sgd);
+  EXPECT_EQ(network.clip, 3);
+  EXPECT_EQ(network.head_rate.eta, 0.25);
+  EXPECT_EQ(network.head_rate.lambda, 0.75);
+  EXPECT_EQ(network.seed, 11U);
+  EXPECT_EQ(network.head.head, "windowed");
+  EXPECT_EQ(network.head.layer.outputs, 2);
+  EXPECT_EQ(network.head.layer.dim, options.dim);
+  EXPECT_EQ(std::get<ZLoss>(network.head.layer.loss).scale, 0.4);
+  EXPECT_EQ(std::get<ZLoss>(network.head.layer.loss).shift, 0.3);
+  EXPECT_EQ(network.head.layer.weight_decay, 0.125);
+  EXPECT_EQ(network.head.layer.initial, Initial::normal);
+  EXPECT_EQ(network.head.layer.initial_scale, 0.6);
+  EXPECT_EQ(network.head.layer.seed, 11U);
+  EXPECT_EQ(network.head.windowed.window, 77);
+  EXPECT_EQ(network.head.windowed.rows_file, "V");
+  EXPECT_EQ(network.head.hierarchical.frequencies, (std::vector<double>{3, 4}));
+  EXPECT_EQ(network.head.sampled.samples, 9);
+
+  options.epochs = 4;
+  options.batch = 5;
+  options.lr = 0.5;
+  options.schedule = "cosine";
+  options.warm_up = 0.1;
+  options.save_every = 2;
+  const auto trainer = trainer_options(options);
+  EXPECT_EQ(trainer.epochs, 4);
+  EXPECT_EQ(trainer.batch, 5);
+  EXPECT_EQ(trainer.lr, 0.5);
+  EXPECT_EQ(trainer.schedule, Schedule::cosine);
+  EXPECT_EQ(trainer.warm_up, 0.1);
+  EXPECT_EQ(trainer.save_every_seconds, 120);
+
+  options.layout = "csv";
+  options.min_rating = 4;
+  EXPECT_EQ(items_options(options).layout, ItemsLayout::csv);
+  EXPECT_EQ(items_options(options).min_rating, 4);
+  options.input_norm = "l2";
+  EXPECT_TRUE(rows_options(options).unit_length);
+  EXPECT_EQ(rows_options(options).seed, 11U);
+  options.context = 6;
+  options.combine = "mean";
+  options.predict_unknown = true;
+  options.subsample = 0.01;
+  const auto ngram = ngram_options(options);
+  EXPECT_EQ(ngram.context, 6);
+  EXPECT_EQ(ngram.combine, Combine::mean);
+  EXPECT_TRUE(ngram.predict_unknown);
+  EXPECT_EQ(ngram.subsample, 0.01);
+  EXPECT_EQ(ngram.seed, 11U);
+}
+
+TEST(Assemble, TargetScaleHasMeanOneAndTakesAnOutputNeverMetAsMetOnce) {
+  auto options = default_options(Job::lm);
+  const std::vector<std::int64_t> counts{0, 1, 7};
+  options.target_scale = "none";
+  EXPECT_TRUE(target_scale<double>(options, counts).empty());
+  for (const bool log : {true, false}) {
+    options.target_scale = log ? "log" : "sqrt";
+    const auto scale = target_scale<double>(options, counts);
+    const auto raw = [&](double p) { return log ? -std::log(p) : 1 / std::sqrt(p); };
+    const double mean = (2 * raw(1.0 / 9) + 7 * raw(7.0 / 9)) / 9;
+    ASSERT_EQ(scale.size(), 3U);
+    EXPECT_NEAR(scale[0], raw(1.0 / 9) / mean, 1e-12);
+    EXPECT_EQ(scale[1], scale[0]);
+    EXPECT_NEAR(scale[2], raw(7.0 / 9) / mean, 1e-12);
+  }
+}
+
 TEST(Network, LooksWithoutTouching) {
   for (const auto* head : {"dense", "windowed", "factored"}) {
     for (const bool concat : {true, false}) {

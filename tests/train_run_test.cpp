@@ -116,6 +116,37 @@ void expect_heads_agree(Job job, const std::string& loss, const std::string& dty
   }
 }
 
+/// With W = 0 at first, the squared error of a word is 1; rates fall in a line to zero.
+TEST(Run, LogsTheMeanLossAndTheRatesOfTheSchedule) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::lm);
+  options.loss = "squared";
+  options.target_scale = "none";
+  options.schedule = "linear";
+  options.warm_up = 0;
+  options.lr = 0.02;
+  options.head_lr = 0.001;
+  Watcher watcher;
+  run_training(Job::lm, options, watcher);
+  EXPECT_EQ(watcher.last.seconds_left, 0);
+  double before = 0;  // share of the run at the line before
+  int lines = 0;
+  for (const auto& line : metrics_of(options.out)) {
+    if (!line.contains("loss")) continue;
+    if (lines++ == 0) {
+      EXPECT_NEAR(line["loss"].get<double>(), 1, 0.05);
+    }
+    EXPECT_LT(line["loss"].get<double>(), 1.05);
+    for (const auto& [name, full] : {std::pair{"lr", options.lr}, std::pair{"eta", options.head_lr}}) {
+      const double factor = line[name].get<double>() / full;
+      EXPECT_GE(factor, 1 - line["share"].get<double>() - 1e-9) << name;  // the rate of the step that led there
+      EXPECT_LE(factor, 1 - before + 1e-9) << name;
+    }
+    before = line["share"];
+  }
+  EXPECT_GT(lines, 20);
+}
+
 TEST(Run, IsEvaluatedEverySoManyEpochsAndAtTheEnd) {
   const ScratchFolder folder;
   auto options = small_job(folder, Job::labels);

@@ -122,6 +122,19 @@ std::vector<Example> ngrams(const std::vector<Index>& tokens, const NGramOptions
   return list;
 }
 
+TEST(AddContext, TakesTheLastWordsOfALongText) {
+  const std::vector<Index> text{5, 6, 7, 8};
+  for (const auto combine : {Combine::concat, Combine::mean}) {
+    NGramOptions options;
+    options.context = 2;
+    options.combine = combine;
+    BatchRows<float> inputs;
+    add_context<float>(text, options, 9, inputs);
+    EXPECT_EQ(inputs.indices, (std::vector<Index>{7, 8}));
+    EXPECT_EQ(inputs.values, std::vector<float>(2, combine == Combine::mean ? 0.5F : 1.F));
+  }
+}
+
 TEST(NGramSource, GivesTheNGramsOfTheCorpusByDefinition) {
   for (const auto seed : seeds(5)) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -289,6 +302,18 @@ TEST(RowsSource, IsAPureFunctionOfTheCursorHoweverMinibatchesAreCut) {
     EXPECT_EQ(epoch_of(source, epoch, [&] { return dice.between(1, 20); }), whole);
     EXPECT_EQ(epoch_of(source, epoch, [] { return Size{1000}; }), whole);
   }
+}
+
+TEST(RowsSource, LeavesARowOfZerosAsItIsWhereUnitLengthIsAskedFor) {
+  SparseRows inputs, targets;
+  inputs.indices = {2};
+  inputs.values = {0};
+  inputs.end_row();
+  targets.end_row();
+  const RowsSource<float> source(inputs, 3, targets, 2, {}, {.unit_length = true, .shuffle = false});
+  Batch<float> batch;
+  source.fill({}, 1, batch);
+  EXPECT_EQ(batch.inputs.values, std::vector<float>{0});
 }
 
 TEST(RowsSource, ScalesInputsToUnitLengthAndTargetsByOutput) {

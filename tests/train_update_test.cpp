@@ -181,6 +181,62 @@ TEST(NetworkStep, RefusesAnHThatIsNotFiniteAndLeavesTheNetworkAsItWas) {
   }
 }
 
+/// H is fine and so is the head's step, but the inputs are so large that the gradient of the embeddings overflows.
+TEST(NetworkStep, RefusesAGradientThatIsNotFiniteAndLeavesTheLayersBelowAsTheyWere) {
+  for (const double clip : {0.0, 1.0}) {
+    auto options = options_of({.concat = false, .hidden = {}, .activation = Activation::identity});
+    options.input_scale = 1e-37;
+    options.clip = clip;
+    auto network = make_network<float>(options);
+    Dice dice(79);
+    auto batch = make_batch<float>(dice, false, 8);
+    for (auto& value : batch.inputs.values) value = 1e37F;
+    for (auto& value : batch.targets.values) value = 100;
+    const auto before = parameters(network);
+    expect_throw<NumericalError>([&] { step(network, batch, 0.1, 1); }, {"step 1:", "lower layers is not finite"});
+    EXPECT_EQ(parameters(network), before);
+    EXPECT_EQ(network.steps(), 0);
+  }
+}
+
+TEST(HiddenLayer, KnowsWhetherItsGradientIsFinite) {
+  const auto backend = make_cpu_backend<float>(1);
+  HiddenLayer<float> layer({2, 3, Activation::identity, Optimizer::sgd}, Random(1, 1));
+  Matrix<float> X(2, 2), G(3, 2), grad_X(2, 2);
+  const auto is_finite_with = [&](float x, float g) {
+    std::fill_n(X.data(), X.size(), x);
+    std::fill_n(G.data(), G.size(), g);
+    layer.forward(*backend, X);
+    layer.backward(*backend, X, G, grad_X);
+    return layer.gradient_is_finite(*backend);
+  };
+  EXPECT_TRUE(is_finite_with(1, 1));
+  EXPECT_TRUE(is_finite_with(1e10F, 1e20F));   // though its square is not
+  EXPECT_FALSE(is_finite_with(1e20F, 1e20F));  // of W
+  EXPECT_FALSE(is_finite_with(0, 3e38F));      // of b
+}
+
+TEST(InputLayer, KnowsWhetherItsGradientIsFinite) {
+  const auto backend = make_cpu_backend<float>(1);
+  InputLayer<float> layer({.features = 4, .width = 3, .optimizer = Optimizer::sgd}, Random(1, 1));
+  const std::vector<std::int64_t> offsets{0, 1, 2};
+  const std::vector<Index> indices{1, 2};
+  Matrix<float> G(3, 2);
+  const auto is_finite_with = [&](float x, float g, float g_of_second) {
+    const std::vector<float> values{x, x};
+    const SparseBatch<float> X(4, offsets, indices, values);
+    std::fill_n(G.data(), 3, g);
+    std::fill_n(G.data() + 3, 3, g_of_second);
+    layer.forward(*backend, X);
+    layer.backward(*backend, X, G);
+    return layer.gradient_is_finite(*backend);
+  };
+  EXPECT_TRUE(is_finite_with(1, 1, 1));
+  EXPECT_TRUE(is_finite_with(1, 1e30F, -1e30F));       // though its square is not
+  EXPECT_FALSE(is_finite_with(1e20F, 1e20F, -1e20F));  // of E; that of b cancels
+  EXPECT_FALSE(is_finite_with(1e-20F, 3e38F, 3e38F));  // of b
+}
+
 template <class T>
 class SavedNetwork : public testing::Test {};
 using Precisions = Types<float, double>;
