@@ -34,8 +34,8 @@ void add_threads(CLI::App& command, int& threads) {
 }
 
 void add_device(CLI::App& command, std::string& device) {
-  command
-      .add_option("--device", device, "where the layer lives and computes: cpu, cuda, or cuda:N for the GPU number N")
+  command.add_option("--device", device, "where the layer lives and computes; N is the number of a GPU")
+      ->type_name(device_type)
       ->capture_default_str();
 }
 

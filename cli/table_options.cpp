@@ -41,9 +41,10 @@ CLI::Option* add_option(CLI::App& command, const OptionSpec& spec, TrainOptions&
         } else {
           auto* option = command.add_option("--" + spec.name, value, spec.help + (spec.required ? " (required)" : ""));
           if constexpr (std::is_same_v<Value, std::vector<std::int64_t>>) option->delimiter(',');
-          option->type_name(spec.name == "out"     ? folder_type
-                            : spec.choices.empty() ? type_of<Value>()
-                                                   : fmt::format("{}", fmt::join(spec.choices, "|")));
+          option->type_name(spec.name == "out"      ? folder_type
+                            : spec.name == "device" ? device_type
+                            : spec.choices.empty()  ? type_of<Value>()
+                                                    : fmt::format("{}", fmt::join(spec.choices, "|")));
           if (const auto text = shown(value); !text.empty()) option->default_str(text);
           return option;
         }

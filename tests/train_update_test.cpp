@@ -201,7 +201,7 @@ TEST(NetworkStep, RefusesAGradientThatIsNotFiniteAndLeavesTheLayersBelowAsTheyWe
 
 TEST(HiddenLayer, KnowsWhetherItsGradientIsFinite) {
   const auto backend = make_cpu_backend<float>(1);
-  HiddenLayer<float> layer({2, 3, Activation::identity, Optimizer::sgd}, Random(1, 1));
+  HiddenLayer<float> layer(*backend, {2, 3, Activation::identity, Optimizer::sgd}, Random(1, 1));
   Matrix<float> X(2, 2), G(3, 2), grad_X(2, 2);
   const auto is_finite_with = [&](float x, float g) {
     std::fill_n(X.data(), X.size(), x);
@@ -218,7 +218,7 @@ TEST(HiddenLayer, KnowsWhetherItsGradientIsFinite) {
 
 TEST(InputLayer, KnowsWhetherItsGradientIsFinite) {
   const auto backend = make_cpu_backend<float>(1);
-  InputLayer<float> layer({.features = 4, .width = 3, .optimizer = Optimizer::sgd}, Random(1, 1));
+  InputLayer<float> layer(*backend, {.features = 4, .width = 3, .optimizer = Optimizer::sgd}, Random(1, 1));
   const std::vector<std::int64_t> offsets{0, 1, 2};
   const std::vector<Index> indices{1, 2};
   Matrix<float> G(3, 2);

@@ -78,6 +78,14 @@ void CpuBackend<T>::transfer_bytes(const void* from, std::size_t from_stride, vo
 template <class T>
 void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) {
   const Size depth = op_a == Op::none ? A.cols : A.rows;
+  if (depth == 0) {  // of which vendors have opinions of their own
+    if (beta == T(0)) {
+      clear(C);
+    } else {
+      scale(beta, C);
+    }
+    return;
+  }
   const GemmShape shape{op_a, op_b, C.rows, C.cols, depth};
   const int team = shape.flops() < min_parallel_flops ? 1 : threads_;
   // By columns, which leaves the vendor's tall register tiles whole, unless C is much taller than wide.

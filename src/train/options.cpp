@@ -157,7 +157,7 @@ std::vector<OptionSpec> make_table() {
           number("clip", &O::clip, 0, infinity, "largest gradient norm below the head; 0 for no limit"),
           word("dtype", &O::dtype, {"f32", "f64"}, "precision"),
           number("threads", &O::threads, 0, 1024, "threads; 0 means one per core"),
-          text("device", &O::device, "where the network lives and computes: cpu, cuda, or cuda:N for the GPU number N"),
+          text("device", &O::device, "where the network lives and computes; N is the number of a GPU"),
           number("seed", &O::seed, 0, 9e15, "seed of everything random"),
       });
   append(table, "Run", Kind::run,
