@@ -17,7 +17,7 @@ SphericalLayer<T>::SphericalLayer(const LayerOptions& options, std::shared_ptr<B
       uses_sum_(widehead::uses_sum(options.loss)),
       statistics_room_(this->backend().memory()),
       derivatives_room_(this->backend().memory()),
-      ledger_(3, 1, this->backend().memory()),
+      ledger_(2, 1, this->backend().memory()),
       grad_H_(this->backend().memory()) {}
 
 template <class T>
@@ -78,8 +78,8 @@ double SphericalLayer<T>::settle_steps() {
   this->backend().clear_in_double(ledger_);
   if (ledger(1, 0) != 0 || !std::isfinite(ledger(0, 0))) {
     throw NumericalError(fmt::format(
-        "step {} or one of those enqueued before it: the loss or its derivatives are not finite ({} examples): the run "
-        "has diverged, and the layer with it",
+        "step {} or one of those enqueued before it: the loss or its derivatives are not finite (in {} minibatches): the "
+        "run has diverged, and the layer with it",
         this->steps(), ledger(1, 0)));
   }
   return ledger(0, 0);

@@ -167,7 +167,7 @@ TEST_P(BackendTest, JudgeLaterKeepsAccountsOfWhatJudgeSays) {
     for (const auto& loss : std::vector<Loss>{SquaredError{}, TaylorSoftmax{}, own_loss()}) {
       SCOPED_TRACE(name_of(loss));
       Case<T> x(backend, minibatch, O), later(backend, minibatch, O);
-      Both<double> ledger(backend, Matrix<double>(3, 1));
+      Both<double> ledger(backend, Matrix<double>(2, 1));
       const auto verdict = x.judge(backend, loss, 40);
       for (int k = 0; k < 3; ++k) later.judge_later(backend, loss, 40, ledger);
       EXPECT_TRUE(is_near(ledger(0, 0), 3 * verdict.L, tolerance::double_sum(3), 3 * std::abs(verdict.L)));

@@ -193,8 +193,7 @@ class Backend {
   /// The loss of all examples with targets Y. No weights mean 1 for each.
   virtual Verdict judge(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                         const Judged<T>& x) = 0;
-  /// The same without waiting: ledger (3 x 1) gains L, and the number of examples with something not finite; its third
-  /// value is for the backend.
+  /// The same without waiting: ledger (2 x 1) gains L, and 1 where an example has something that is not finite.
   virtual void judge_later(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                            const Judged<T>& x, MatrixView<double> ledger) = 0;
   /// With t = Hᵀω and s = Hᵀw̄ the columns of ts (CommonPart, common_part.h):
