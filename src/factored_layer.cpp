@@ -134,7 +134,8 @@ void FactoredLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
 }
 
 template <class T>
-void FactoredLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+void FactoredLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta,
+                                                  MatrixView<T> grad_H) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const T c = this->shrinkage(eta);

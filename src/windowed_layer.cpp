@@ -164,7 +164,8 @@ void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, M
 }
 
 template <class T>
-void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta,
+                                                  MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
 
