@@ -29,7 +29,11 @@ def stub():
         rows = _core.train_options(job)
         lines = [parameter(row) for row in rows]
         lines += ["    config: _Path | None = ...,", "    progress: _Progress = ...,"]
-        text += f"\ndef train_{job}(\n    *,\n" + "\n".join(lines).replace('"', "'") + "\n) -> dict[str, Any]: ...\n"
+        text += (
+            f"{'' if job != 'lm' else chr(10)}def train_{job}(\n    *,\n"
+            + "\n".join(lines).replace('"', "'")
+            + "\n) -> dict[str, Any]: ...\n"
+        )
     return text.replace("'", '"')
 
 
