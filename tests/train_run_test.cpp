@@ -11,6 +11,7 @@
 #include "jobs_under_test.h"
 #include "widehead/errors.h"
 #include "widehead/loss.h"
+#include "widehead/train/evaluate.h"
 
 namespace widehead::test {
 namespace {
@@ -307,6 +308,53 @@ TEST(Run, ThatDivergesSaysSo) {
   options.activation = "relu";
   options.lr = 1e30;
   EXPECT_THROW(train(Job::labels, options), NumericalError);
+}
+
+TEST(Run, KnowsAsManyWordsAsItIsTold) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::lm);
+  options.train = {folder.file("few.txt", "a a a a b b b c c c d d e\na b c d\n")};
+  options.hold_out = 0;
+  options.overwrite = true;
+  const auto outputs = [&](std::int64_t min_count, std::int64_t max_words) {
+    options.min_count = min_count;
+    options.max_words = max_words;
+    train(Job::lm, options);
+    return ModelInfo::from_json(ModelFolder::open(options.out).info(), "").outputs - 1;  // but for the unknown word
+  };
+  EXPECT_EQ(outputs(1, 0), 5);
+  EXPECT_EQ(outputs(3, 0), 4);
+  EXPECT_EQ(outputs(4, 0), 3);
+  EXPECT_EQ(outputs(1, 2), 2);
+}
+
+TEST(Run, HoldsOutWholeLines) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::lm);
+  options.train = {folder.file("lines.txt", "a b a b\nb a b a b a\n")};
+  options.min_count = 1;
+  options.hold_out = 0.2;  // the cut is in the second line
+  const auto result = train(Job::lm, options);
+  EXPECT_EQ(figure(result.figures, "examples"), 6);
+  options.overwrite = true;
+  options.train = {folder.file("lines.txt", "a b a b b a b a b a\n")};
+  expect_throw<std::invalid_argument>([&] { train(Job::lm, options); }, {"--hold-out", "nothing is left to train on"});
+}
+
+/// At first all words are equally probable: the perplexity is D.
+TEST(Run, EvaluatesPerplexityOnAsManyExamplesAsAsked) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::lm);
+  Dice dice(8);
+  options.valid = folder.file("valid.txt", make_text(dice, 400));
+  options.loss = "taylor";
+  options.lr = options.head_lr = 1e-30;
+  options.epochs = 1;
+  options.valid_examples = evaluation_batch + 3;
+  const auto result = train(Job::lm, options);
+  EXPECT_EQ(figure(result.figures, "examples"), evaluation_batch + 3);
+  const auto outputs = ModelInfo::from_json(ModelFolder::open(options.out).info(), "").outputs;
+  EXPECT_NEAR(figure(result.figures, "perplexity"), static_cast<double>(outputs), 1e-3);
 }
 
 TEST(Run, WithoutAnyExampleIsComplete) {
