@@ -132,7 +132,8 @@ class Watcher final : public RunObserver {
     if (due()) call([&] { watch_("reading", share); });
   }
   void training(const Progress& progress) override {
-    if (due()) call([&] { watch_("training", to_dict(progress)); });
+    // the end is always told, however short the run
+    if (due() || progress.share >= 1) call([&] { watch_("training", to_dict(progress)); });
   }
   void evaluated(const Progress& progress, const Figures& figures) override {
     call([&] {

@@ -20,6 +20,8 @@ TYPES["paths"] = "_Path | Sequence[_Path]"
 
 def parameter(row):
     kind = f"Literal[{', '.join(map(repr, row['choices']))}]" if row["choices"] else TYPES[row["type"]]
+    if row["name"] == "device":
+        kind = "str"
     return f"    {row['name']}: {kind}" + ("," if row["required"] else " | None = ...,")
 
 
