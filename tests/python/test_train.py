@@ -171,7 +171,15 @@ def test_a_run_that_raises_is_saved_and_goes_on_bit_for_bit(files, tmp_path):
     assert (widehead.model_vectors(tmp_path / "parts")[1] == widehead.model_vectors(tmp_path / "whole")[1]).all()
 
 
-def test_ctrl_c_saves_and_raises(files, tmp_path):
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as at a terminal: a process that a shell starts in the background is born deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_saves_and_raises(files, tmp_path, interruptible):
     timers = []
 
     def interrupt(event, payload):
