@@ -68,6 +68,7 @@ int CpuBackend<T>::team_for(Size elements) const {
 template <class T>
 void CpuBackend<T>::transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride,
                                    std::size_t width, std::size_t count) {
+  if (width == 0) return;  // nothing may come from nowhere, but memcpy wants an address even so
   for (std::size_t k = 0; k < count; ++k) {
     std::memcpy(static_cast<char*>(to) + k * to_stride, static_cast<const char*>(from) + k * from_stride, width);
   }
