@@ -71,13 +71,13 @@ inline Matrix<double> product(Op op_a, Op op_b, double alpha, const Matrix<doubl
   Matrix<double> result(C.rows(), C.cols());
   const Size depth = op_a == Op::none ? A.cols() : A.rows();
   for (Size j = 0; j < C.cols(); ++j) {
-    for (Size i = 0; i < C.rows(); ++i) {
-      double sum = 0;
-      for (Size k = 0; k < depth; ++k) {
-        sum += (op_a == Op::none ? A(i, k) : A(k, i)) * (op_b == Op::none ? B(k, j) : B(j, k));
-      }
-      result(i, j) = alpha * sum + (beta == 0 ? 0 : beta * C(i, j));
+    double* sums = result.view().column(j);
+    for (Size k = 0; k < depth; ++k) {
+      const double b = op_b == Op::none ? B(k, j) : B(j, k);
+      if (b == 0) continue;  // B is sparse in many a test
+      for (Size i = 0; i < C.rows(); ++i) sums[i] += (op_a == Op::none ? A(i, k) : A(k, i)) * b;
     }
+    for (Size i = 0; i < C.rows(); ++i) sums[i] = alpha * sums[i] + (beta == 0 ? 0 : beta * C(i, j));
   }
   return result;
 }
