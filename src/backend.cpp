@@ -6,6 +6,7 @@
 
 namespace widehead {
 
+/// Column by column, with room of its own: only tests keep products on a CPU.
 template <class T>
 void Backend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
                                  std::span<const Index> matrix, MatrixView<T> Z) {

@@ -16,9 +16,9 @@ CommonPart<T>::CommonPart(Backend<T>& backend, Size outputs, Size dim, bool in_u
       next_(dim, common_.cols(), backend.memory()),
       rounded_(dim, common_.cols(), backend.memory()),
       next_rounded_(dim, common_.cols(), backend.memory()),
-      products_(backend.memory()),
       factors_(backend.memory()),
       v_(backend.memory()),
+      scored_in_double_(backend.memory()),
       scored_(backend.memory()),
       ones_(backend.memory()) {}
 
@@ -31,15 +31,25 @@ void CommonPart<T>::set_sum_of_rows(ConstView<double> w_bar) {
 template <class T>
 void CommonPart<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   if (!in_use_) return;
-  const auto ts = products_.scratch(H.cols, 2);
-  backend_.multiply_in_double(Op::transpose, H, common_, 0, {}, ts);
-  backend_.multiply_in_double(Op::transpose, H, common_.view().columns(1, 1), 0, {}, statistics.s);
-  backend_.add_by_example(ts.columns(0, 1), targets, statistics.o);
+  ts_ = {statistics.t.data, H.cols, 2};  // t, and s behind it
+  backend_.multiply_in_double(Op::transpose, H, common_, 0, {}, ts_);
+  backend_.add_by_example(statistics.t, targets, statistics.o);
 }
 
 template <class T>
 void CommonPart<T>::add_to_Gamma_hat(const Derivatives<T>& by, MatrixView<T> Gamma_hat) const {
   if (in_use_) backend_.gemm(Op::none, Op::transpose, T(1), omega_T(), by.gamma, T(1), Gamma_hat);
+}
+
+template <class T>
+void CommonPart<T>::write_gradient(const Derivatives<T>& by, ConstView<T> H_hat, ConstView<T> Gamma_hat,
+                                   MatrixView<T> grad_H) const {
+  if (by.a_is_one) {
+    backend_.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
+  } else {
+    backend_.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
+  }
+  add_to_gradient(by, grad_H);
 }
 
 template <class T>
@@ -51,8 +61,7 @@ template <class T>
 void CommonPart<T>::add_to_N(const Derivatives<T>& by, double eta, MatrixView<T> N) {
   if (!in_use_) return;
   const auto v = v_.scratch(N.rows, 1);
-  backend_.common_factors(eta, outputs_, by.a, by.b, by.gamma, products_.scratch(N.rows, 2),
-                          factors_.scratch(N.rows, 2), v);
+  backend_.common_factors(eta, outputs_, by.a, by.b, by.gamma, ts_, factors_.scratch(N.rows, 2), v);
   backend_.gemm(Op::none, Op::transpose, T(1), by.b, v, T(1), N);
 }
 
@@ -75,7 +84,7 @@ void CommonPart<T>::commit() {
 template <class T>
 void CommonPart<T>::begin_scores(ConstView<T> H) {
   if (!in_use_) return;
-  const auto t = products_.scratch(H.cols, 1);
+  const auto t = scored_in_double_.scratch(H.cols, 1);
   backend_.multiply_in_double(Op::transpose, H, common_.view().columns(0, 1), 0, {}, t);
   backend_.round(t, scored_.scratch(H.cols, 1));
 }

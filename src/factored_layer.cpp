@@ -80,16 +80,10 @@ MatrixView<T> FactoredLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& 
 /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (step 4).
 template <class T>
 void FactoredLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
-  auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(3 * d, m).block(0, 0, d, m);
-  if (by.a_is_one) {
-    backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
-  } else {
-    backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
-  }
-  common_.add_to_gradient(by, grad_H);
+  common_.write_gradient(by, H_hat, Gamma_hat, grad_H);
 }
 
 /// X ← −U_new⁻ᵀH, given U⁻ᵀH in X where U⁻ᵀ is kept. With A = cI − 2ηH diag(a) Hᵀ and U_new = U A,

@@ -40,8 +40,9 @@ void SphericalLayer<T>::observe_targets(ConstView<T> H, const SparseBatch<T>& ta
   auto& Y = derivatives_.Gamma;
   Y.assign(targets);
   const Size m = H.cols, entries = Y.nonzeros();
-  const auto room = statistics_room_.scratch(2 * m + entries, 1);
-  statistics_ = {room.block(0, 0, m, 1), room.block(m, 0, m, 1), room.block(2 * m, 0, entries, 1)};
+  const auto room = statistics_room_.scratch(3 * m + entries, 1);
+  statistics_ = {room.block(0, 0, m, 1), room.block(m, 0, m, 1), room.block(2 * m, 0, m, 1),
+                 room.block(3 * m, 0, entries, 1)};
   observe(H, Y, statistics_);
 }
 
@@ -119,14 +120,14 @@ void SphericalLayer<T>::compute_log_prob(ConstView<T> H, const SparseBatch<T>& t
   const auto known = statistics_on_host();
   for_each_target(targets, [&](Size j, Size e, Index entry) {
     out[static_cast<std::size_t>(e)] =
-        log_probability(this->options().loss, known(j, 0), known(m + j, 0), D, known(2 * m + entry, 0));
+        log_probability(this->options().loss, known(j, 0), known(2 * m + j, 0), D, known(3 * m + entry, 0));
   });
 }
 
-/// q, s and o, one after another.
+/// q, t, s and o, one after another.
 template <class T>
 ConstView<double> SphericalLayer<T>::statistics_on_host() {
-  const Size count = statistics_.q.rows + statistics_.s.rows + statistics_.o.rows;
+  const Size count = 3 * statistics_.q.rows + statistics_.o.rows;
   return this->template on_host<double>(MatrixView<const double>(statistics_.q.data, count, 1), host_statistics_);
 }
 
@@ -153,10 +154,10 @@ void SphericalLayer<T>::observe_batch(ConstView<T> H, const SparseBatch<T>& targ
   const auto known = statistics_on_host();
   const Size m = H.cols;
   statistics.q.assign(known.data, known.data + m);
-  statistics.s.assign(known.data + m, known.data + 2 * m);
+  statistics.s.assign(known.data + 2 * m, known.data + 3 * m);
   statistics.o.resize(static_cast<std::size_t>(targets.nonzeros()));
   for_each_target(
-      targets, [&](Size, Size e, Index entry) { statistics.o[static_cast<std::size_t>(e)] = known(2 * m + entry, 0); });
+      targets, [&](Size, Size e, Index entry) { statistics.o[static_cast<std::size_t>(e)] = known(3 * m + entry, 0); });
 }
 
 /// Derivatives from outside, in the place of those of the layer's loss.

@@ -130,16 +130,10 @@ MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& 
 /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂.
 template <class T>
 void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
-  auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols;
   const auto Gamma_hat = compute_Gamma_hat(m, by);
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  if (by.a_is_one) {
-    backend.add(T(2), H_hat, T(1), Gamma_hat, grad_H);
-  } else {
-    backend.add_columns(T(2), H_hat, by.a, T(1), Gamma_hat, grad_H);
-  }
-  common_.add_to_gradient(by, grad_H);
+  common_.write_gradient(by, H_hat, Gamma_hat, grad_H);
 }
 
 /// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and the appended

@@ -25,6 +25,8 @@ class CommonPart {
   void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics);
   /// Γ̂ += ωγᵀ.
   void add_to_Gamma_hat(const Derivatives<T>& by, MatrixView<T> Gamma_hat) const;
+  /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ (docs/algorithm.md, section 3).
+  void write_gradient(const Derivatives<T>& by, ConstView<T> H_hat, ConstView<T> Gamma_hat, MatrixView<T> grad_H) const;
   /// ∇H += w̄bᵀ.
   void add_to_gradient(const Derivatives<T>& by, MatrixView<T> grad_H) const;
   /// N += b (4a∘s + 2γ + D b)ᵀ, whose symmetric part is D bbᵀ + 2(B + Bᵀ) + bγᵀ + γbᵀ, B = (a∘s)bᵀ.
@@ -53,11 +55,13 @@ class CommonPart {
   Backend<T>& backend_;
   Size outputs_;
   bool in_use_;
-  Matrix<double> common_, next_;       // d x 2: ω and w̄, now and after the step
-  Matrix<T> rounded_, next_rounded_;   // the same
-  Matrix<double> products_, factors_;  // m x 2: Hᵀω and Hᵀw̄; what H is multiplied with in a step
-  Matrix<T> v_;                        // m
-  Matrix<T> scored_, ones_;            // Hᵀω for the H of scores, m; as many ones as there are rows
+  Matrix<double> common_, next_;      // d x 2: ω and w̄, now and after the step
+  Matrix<T> rounded_, next_rounded_;  // the same
+  MatrixView<double> ts_;             // m x 2: Hᵀω and Hᵀw̄ of the H observed last, among its statistics
+  Matrix<double> factors_;            // m x 2: what H is multiplied with in a step
+  Matrix<T> v_;                       // m
+  Matrix<double> scored_in_double_;   // Hᵀω for the H of scores, m
+  Matrix<T> scored_, ones_;           // the same, rounded; as many ones as there are rows
 };
 
 }  // namespace widehead

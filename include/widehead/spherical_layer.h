@@ -16,7 +16,8 @@ namespace widehead {
 /// What a loss may depend on, for a minibatch; in the backend's memory.
 struct Statistics {
   MatrixView<double> q;  ///< m
-  MatrixView<double> s;  ///< m; only where the loss uses it
+  MatrixView<double> t;  ///< m: Hᵀω, what all outputs of an example share (CommonPart); where the loss uses s
+  MatrixView<double> s;  ///< m, right behind t; only where the loss uses it
   MatrixView<double> o;  ///< outputs at the targets, by entry of the RowGroups
 };
 
@@ -109,11 +110,11 @@ class SphericalLayer : public OutputLayer<T> {
   bool uses_sum_;
   Statistics statistics_;
   Derivatives<T> derivatives_;
-  Matrix<double> statistics_room_;  // q, s and o, one after another
+  Matrix<double> statistics_room_;  // q, t, s and o, one after another
   Matrix<T> derivatives_room_;      // a, b, γ and g likewise
   Matrix<double> ledger_;           // Backend::judge_later
   Matrix<T> grad_H_;                // d x m, where the caller wants none
-  Matrix<double> host_statistics_;  // q, s and o on the host
+  Matrix<double> host_statistics_;  // the same on the host
   Matrix<T> host_derivatives_;      // a, b, γ and g there
   std::vector<double> given_g_;     // g by entry, before it is rounded
 };

@@ -35,9 +35,9 @@
 namespace widehead {
 
 struct TimelineOptions {
-  Size panel_rank = 0;  ///< rank of the low-rank transitions between two flips; 0 means d/4 (8 at least)
-  int radix = 8;        ///< blocks of a level that merge into one of the next
-  bool keeps_products = false;
+  Size panel_rank = 0;          ///< rank of the low-rank transitions between two flips; 0 means d/4 (8 at least)
+  int radix = 8;                ///< blocks of a level that merge into one of the next
+  bool keeps_products = false;  ///< see above; for a backend that does not factor U
 };
 
 template <class T>
