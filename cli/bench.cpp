@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <list>
@@ -15,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "bench_feed.h"
 #include "command.h"
 #include "common_options.h"
 #include "widehead/device.h"
@@ -26,7 +26,6 @@ namespace widehead::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 struct Settings {
   std::vector<std::string> heads = {"dense", "factored", "windowed"};
@@ -53,58 +52,6 @@ struct Settings {
 /// One combination of the lists in Settings.
 struct Shape {
   Size outputs, dim, batch, nonzeros;
-};
-
-/// Minibatches for a benchmark: hidden vectors made ahead of time and used in turn, each with the η
-/// that gives λ₁, and fresh targets for every step, so that rows are met as in training.
-template <class T>
-class Feed {
- public:
-  /// @param a  the curvature of the loss
-  Feed(const SyntheticOptions& data, double a, double lambda, Backend<T>& backend)
-      : stream_(data), waits_(backend.memory().is_host()) {
-    const std::uint64_t batches = waits_ ? 16 : 64;
-    for (std::uint64_t t = 0; t < batches; ++t) {
-      batches_.push_back(stream_.batch(t));
-      etas_.push_back(lambda / (2 * a * spectral_norm_squared<T>(batches_.back().H)));
-      const auto& H = batches_.back().H;
-      H_.emplace_back(H.rows(), H.cols(), backend.memory());
-      backend.template transfer<T>(H.view(), H_.back());
-    }
-  }
-  /// Takes steps of a layer; returns the seconds of the steps alone, and how many they were.
-  std::pair<double, std::int64_t> steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
-    return waits_ ? std::pair{step(layer, grad_H), std::int64_t{1}} : enqueue_steps(layer, grad_H);
-  }
-  /// Takes the next step of a layer; returns the seconds of the step alone.
-  double step(OutputLayer<T>& layer, MatrixView<T> grad_H) {
-    auto& batch = batches_[t_ % batches_.size()];
-    stream_.redraw_targets(t_, batch);
-    const auto targets = batch.targets();
-    const auto start = Clock::now();
-    layer.step(H_[t_ % batches_.size()], targets, etas_[t_ % batches_.size()], grad_H);
-    ++t_;
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  }
-
- private:
-  /// All batches once, as a training loop gives them to a device: nobody waits before the last.
-  std::pair<double, std::int64_t> enqueue_steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
-    for (auto& batch : batches_) stream_.redraw_targets(t_++, batch);
-    const auto start = Clock::now();
-    for (std::size_t k = 0; k < batches_.size(); ++k) {
-      layer.enqueue_step(H_[k], batches_[k].targets(), etas_[k], grad_H);
-    }
-    layer.settle();
-    return {std::chrono::duration<double>(Clock::now() - start).count(), static_cast<std::int64_t>(batches_.size())};
-  }
-
-  SyntheticStream<T> stream_;
-  bool waits_;
-  std::vector<Matrix<T>> H_;  // of the batches, where the layer is
-  std::vector<SyntheticBatch<T>> batches_;
-  std::vector<double> etas_;
-  std::uint64_t t_ = 0;
 };
 
 double quantile(std::vector<double> values, double fraction) {
