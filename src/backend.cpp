@@ -39,27 +39,6 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
   add_combination(sums, Y, values, F);
 }
 
-template <class T>
-void Backend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
-                                MatrixView<T> C) {
-  if (a.empty()) {
-    add(T(2), H_hat, T(1), Gamma_hat, grad);
-    add(T(1), H_hat, T(1), Gamma_hat, C);
-  } else {
-    add_columns(T(2), H_hat, a, T(1), Gamma_hat, grad);
-    add_columns(T(1), H_hat, a, T(1), Gamma_hat, C);
-  }
-  add(c, grad, T(0), grad, H_hat);
-}
-
-template <class T>
-void Backend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
-                              MatrixView<T> E) {
-  symmetrize(low.columns(0, low.rows));
-  add(T(1), high, T(1), low, S);
-  add(-eta, H, T(0), H, E);
-}
-
 template class Backend<float>;
 template class Backend<double>;
 

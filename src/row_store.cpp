@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -119,6 +120,20 @@ void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in, std::spa
   if (rows.empty()) return;
   backend_.move_columns(in, columns, rows, view());
   rows_written_ += static_cast<std::int64_t>(rows.size());
+}
+
+template <class T>
+void RowStore<T>::touch(std::span<const Index> rows) {
+  if (mapped_.size() == 0) return;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), bytes = static_cast<std::size_t>(dim_) * sizeof(T);
+  auto* const all = static_cast<unsigned char*>(mapped_.data());
+  for (const Index row : rows) {
+    const std::size_t first = static_cast<std::size_t>(row) * bytes;
+    for (std::size_t at = first; at < first + bytes; at = (at / page + 1) * page) {
+      // One access that writes what is there: a read before it would be given a page of zeros first.
+      std::atomic_ref(all[at]).fetch_add(0, std::memory_order_relaxed);
+    }
+  }
 }
 
 template <class T>

@@ -97,8 +97,8 @@ bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& su
   return true;
 }
 
-/// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ),
-/// o_t = V_i·(UH)_j + (Γ_w E)_i·h_j + ωᵀh_j.
+/// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
+/// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j.
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
@@ -110,19 +110,34 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   timeline_.gather(targets.rows(), Z);
   MatrixView<T> sums;
   touches_window_ = sum_window(targets.rows(), sums);
-  backend.observe_targets(H, SH.block(0, 0, d, m), SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
+  knows_W_ = targets.count() <= m;
+  account_.target_columns += std::min(targets.count(), m);
+  ++account_.observed;
+  const auto H_hat = SH.block(0, 0, d, m);
+  if (knows_W_) {
+    const auto W = sums_.scratch(d, targets.count());
+    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W);
+    backend.observe_targets(H, H_hat, H, W, {}, targets, statistics.q, statistics.o);
+  } else {
+    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
+  }
   common_.observe(H, targets, statistics);
 }
 
-/// Γ̂ = WᵀΓ = Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
+/// Γ̂ = WᵀΓ + ωγᵀ, where the rows of W are not known Uᵀ(VᵀΓ) + Eᵀ(Γ_wᵀΓ) + ωγᵀ.
 template <class T>
 MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& by) {
   auto& backend = this->backend();
   const Size d = this->dim();
-  const auto VtG = VtG_.scratch(d, m), Gamma_hat = Gamma_hat_.scratch(d, m);
-  const auto sums = touches_window_ ? sums_.scratch(d, by.Gamma.count()) : MatrixView<T>();
-  backend.combine_targets(Z_.scratch(d, by.Gamma.count()), sums, by.Gamma, by.g, VtG, Gamma_hat);
-  backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, touches_window_ ? T(1) : T(0), Gamma_hat);
+  const auto Gamma_hat = Gamma_hat_.scratch(d, m);
+  if (knows_W_) {
+    backend.combine_targets(sums_.scratch(d, by.Gamma.count()), {}, by.Gamma, by.g, Gamma_hat, {});
+  } else {
+    const auto VtG = VtG_.scratch(d, m);
+    const auto sums = touches_window_ ? sums_.scratch(d, by.Gamma.count()) : MatrixView<T>();
+    backend.combine_targets(Z_.scratch(d, by.Gamma.count()), sums, by.Gamma, by.g, VtG, Gamma_hat);
+    backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, touches_window_ ? T(1) : T(0), Gamma_hat);
+  }
   common_.add_to_Gamma_hat(by, Gamma_hat);
   return Gamma_hat;
 }
@@ -241,10 +256,21 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
 template <class T>
 void WindowedLayer<T>::close_window() {
   const auto start = std::chrono::steady_clock::now();
+  auto& backend = this->backend();
   const Size d = this->dim();
-  this->backend().carry(S_T_.view().columns(0, 2 * d), high_, low_);
-  if (this->backend().factorizes_fast() && deflation_.examine(U_T()) * windowed_.absorb_limit >= 1 &&
-      deflation_.sees_all() && timeline_.has_room(deflation_.count())) {
+  backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
+  bool can_absorb = false;
+  const auto examine = [&] {
+    can_absorb = backend.factorizes_fast() && deflation_.examine(U_T()) * windowed_.absorb_limit >= 1 &&
+                 deflation_.sees_all() && timeline_.has_room(deflation_.count());
+  };
+  const auto fetch = [&] {  // an LU of this size has no use for a second thread
+    const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
+    if (!rows.empty()) timeline_.gather(rows, Z_.scratch(d, static_cast<Size>(rows.size())));
+    store_.touch(window_.rows());
+  };
+  backend.side_by_side(std::ref(examine), std::ref(fetch));
+  if (can_absorb) {
     absorb();
   } else {
     flip();
@@ -252,6 +278,14 @@ void WindowedLayer<T>::close_window() {
   window_.clear();
   stack_bound_ += std::sqrt(static_cast<double>(d));  // a flip or a deflation makes rows of U orthonormal
   account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The V of some of the window's rows, expressed now; the first of them have been fetched.
+template <class T>
+MatrixView<T> WindowedLayer<T>::window_rows(std::span<const Index> rows) {
+  const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
+  if (rows.data() != window_.rows().data()) timeline_.gather(rows, Z);
+  return Z;
 }
 
 /// V ← V R + Γ_w (E U′⁻¹), with U′ = R⁻¹U what deflation makes of U (U′ = U where there is none). U′⁻¹ goes
@@ -267,8 +301,7 @@ void WindowedLayer<T>::absorb() {
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
   if (!by_output) deflation_.multiply_by_inverse(E_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size()));
-    timeline_.gather(rows, Z);
+    const auto Z = window_rows(rows);
     deflation_.apply(Z);
     if (MatrixView<T> sums; sum_window(rows, sums)) {
       if (by_output) deflation_.multiply_by_inverse(sums);
@@ -291,8 +324,7 @@ void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = Z_.scratch(d, static_cast<Size>(rows.size())), W = VtG_.scratch(d, Z.cols);
-    timeline_.gather(rows, Z);
+    const auto Z = window_rows(rows), W = VtG_.scratch(d, Z.cols);
     backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
     account_.flip_flops += GemmShape{Op::none, Op::none, d, Z.cols, d}.flops();
     if (MatrixView<T> sums; sum_window(rows, sums)) backend.add(T(1), W, T(1), sums, W);
@@ -405,13 +437,15 @@ Diagnostics WindowedLayer<T>::diagnostics() {
   return figures;
 }
 
-/// What every step multiplies, with E at its mean height over a window. Closing and catching up are upkeep.
+/// What every step multiplies, with E at its mean height over a window and as many columns of targets as steps had in
+/// the mean. Closing and catching up are upkeep.
 template <class T>
 std::vector<GemmShape> WindowedLayer<T>::step_products(Size m) const {
   const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m), height = 2 * d + (steps - 1) * m / 2;
+  const Size targets = account_.observed > 0 ? account_.target_columns / account_.observed : m;
   return {
       {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]
-      {Op::none, Op::none, d, m, d},            // Γ̂
+      {Op::none, Op::none, d, targets, d},      // W of the targets, or Γ̂
       {Op::transpose, Op::none, m, m, d},       // N
       {Op::none, Op::none, d, m, m},            // HN
       {Op::none, Op::transpose, d, height, m},  // the commit

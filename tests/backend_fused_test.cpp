@@ -183,7 +183,8 @@ TEST_P(BackendTest, SplitGradientIsItsThreeFormulas) {
 TEST_P(BackendTest, FinishStackIsItsThreeFormulas) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(96);
-    for (const auto& [d, stack, m] : {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 7, 3}, {33, 90, 5}, {150, 400, 64}}) {
+    for (const auto& [d, stack, m] :
+         {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 7, 3}, {33, 90, 5}, {150, 400, 64}, {202, 404, 64}}) {
       SCOPED_TRACE(fmt::format("d = {}, {} columns, m = {}", d, stack, m));
       const auto before = dice.matrix<T>(d, stack);
       Both<T> H(backend, dice.matrix<T>(d, m)), high(backend, dice.matrix<T>(d, stack)), low(backend, before);
@@ -206,6 +207,18 @@ TEST_P(BackendTest, FinishStackIsItsThreeFormulas) {
       }
       EXPECT_TRUE(low.rim_is_intact() && S.rim_is_intact() && E.rim_is_intact());
     }
+  });
+}
+
+TEST_P(BackendTest, SideBySideDoesBothAndPassesOnWhatEitherThrows) {
+  run([]<class T>(Backend<T>& backend) {
+    int first = 0, second = 0;
+    backend.side_by_side([&] { ++first; }, [&] { ++second; });
+    EXPECT_EQ(first, 1);
+    EXPECT_EQ(second, 1);
+    const auto fail = [] { throw std::runtime_error("half of it"); };
+    EXPECT_THROW(backend.side_by_side(fail, [] {}), std::runtime_error);
+    EXPECT_THROW(backend.side_by_side([] {}, fail), std::runtime_error);
   });
 }
 

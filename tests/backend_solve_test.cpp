@@ -153,6 +153,34 @@ TEST_P(BackendTest, LuSolveUndoesTheProductAndTheTransposedOne) {
   });
 }
 
+TEST_P(BackendTest, LuIsRightWhereverItsPanelsEnd) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(18);
+    for (const Size n : {47, 48, 49, 96, 97, 250}) {
+      SCOPED_TRACE(fmt::format("n = {}", n));
+      const auto A = dice.matrix<T>(n, n), X = dice.matrix<T>(n, 3);
+      Both<T> factors(backend, A), X_there(backend, X);
+      Both<int> pivots(backend, n, 1);
+      ASSERT_TRUE(backend.lu_factorize(factors.device(), pivots.device()));
+      backend.lu_solve(Op::none, factors.device(), pivots.device(), X_there.device());
+      const auto X_new = to_double<T>(X_there.host());
+      const auto back = product(Op::none, to_double(A), Op::none, X_new);
+      EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(n), norm(X_new) * norm(A)));
+      EXPECT_TRUE(factors.rim_is_intact() && pivots.rim_is_intact());
+    }
+  });
+}
+
+TEST_P(BackendTest, LuSeesASingularMatrixInItsLastPanel) {
+  run([]<class T>(Backend<T>& backend) {
+    auto A = Matrix<T>::identity(120);
+    A(110, 110) = 0;
+    Both<T> factors(backend, A);
+    Both<int> pivots(backend, 120, 1);
+    EXPECT_FALSE(backend.lu_factorize(factors.device(), pivots.device()));
+  });
+}
+
 TEST_P(BackendTest, InvertGivesTheInverse) {
   run([]<class T>(Backend<T>& backend) {
     for (const auto seed : seeds(5)) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -48,6 +49,29 @@ TEST(RowStore, GivesBackTheRowsItWasGiven) {
   const auto double_backend = make_cpu_backend<double>(1);
   RowStore<double> twice(*double_backend, 1000, 1);
   check_store(twice);
+}
+
+TEST(RowStore, TouchedRowsHaveMemoryAndWhatTheyHadBefore) {
+  const auto backend = make_cpu_backend<float>(1);
+  constexpr Size dim = 1500;  // longer than a page: a row has two or three
+  RowStore<float> store(*backend, 1000, dim);
+  const auto Z = Dice(3).matrix<float>(dim, 2);
+  const std::vector<Index> written{7, 8}, touched{8, 500};
+  store.scatter(written, Z);
+  store.touch(touched);
+  Matrix<float> out(dim, 2);
+  store.gather(written, out);
+  EXPECT_TRUE(is_identical<float>(out, Z));
+  EXPECT_EQ(norm<float>(store.view().columns(499, 3)), 0);
+  EXPECT_EQ(store.rows_written(), 2) << "touching is not writing";
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  auto* const row = reinterpret_cast<char*>(store.view().column(500));
+  for (auto at = reinterpret_cast<std::uintptr_t>(row) / page * page;
+       at < reinterpret_cast<std::uintptr_t>(row) + dim * sizeof(float); at += page) {
+    unsigned char resident = 0;
+    ASSERT_EQ(mincore(reinterpret_cast<void*>(at), page, &resident), 0);
+    EXPECT_EQ(resident & 1, 1);
+  }
 }
 
 TEST(RowStore, DoesTheSameInAFile) {

@@ -9,6 +9,7 @@
 /// A device may still be at work when an operation returns, and does them in order; what returns a number, or
 /// `transfer`s it, waits.
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -68,6 +69,12 @@ class Backend {
 
   /// Returns when all that was asked for so far is done.
   virtual void wait() = 0;
+  /// Does both, at the same time where there are threads for it: neither may need what the other writes, and only one
+  /// of them may ask for factorisations.
+  virtual void side_by_side(const std::function<void()>& first, const std::function<void()>& second) {
+    first();
+    second();
+  }
 
   // ── memory ────────────────────────────────────────────────────────────────────────────────────
   virtual Memory& memory() = 0;
@@ -259,10 +266,10 @@ class Backend {
                                MatrixView<T> G, MatrixView<T> F);
   /// grad ← 2Ĥ diag(a) + Γ̂,  C ← Ĥ diag(a) + Γ̂,  Ĥ ← c grad. An empty a is 1.
   virtual void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
-                              MatrixView<T> C);
+                              MatrixView<T> C) = 0;
   /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
-                            MatrixView<T> E);
+                            MatrixView<T> E) = 0;
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

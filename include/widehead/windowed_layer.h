@@ -74,6 +74,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
   void close_window();
+  MatrixView<T> window_rows(std::span<const Index> rows);
   void absorb();
   void flip();
 
@@ -91,6 +92,7 @@ class WindowedLayer final : public SphericalLayer<T> {
     std::int64_t absorbs = 0, flips = 0, deflated = 0;
     double close_seconds = 0;
     double flip_flops = 0;
+    std::int64_t observed = 0, target_columns = 0;  // minibatches, and columns that U was multiplied with for them
   };
   Account account_;
 
@@ -99,8 +101,9 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> T_;                  // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
   Matrix<T> Z_;                  // d x rows of the minibatch: their V, expressed now
   Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, Γ̂
-  Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i
+  Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i, or W_i
   bool touches_window_ = false;  // whether any row of the minibatch has a part there
+  bool knows_W_ = false;         // whether sums_ has W_i for the rows of the minibatch
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_, sum_entries_;
   // scratch of scores

@@ -26,6 +26,7 @@ extern "C" {
                 const T*, const int*, const T*, T*, const int*);                                                \
   void p##trsm_(const char*, const char*, const char*, const char*, const int*, const int*, const T*, const T*, \
                 const int*, T*, const int*);                                                                    \
+  void p##laswp_(const int*, T*, const int*, const int*, const int*, const int*, const int*);                   \
   void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                           \
   void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*);  \
   void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                             \
@@ -154,6 +155,19 @@ void trsm_right(char uplo, bool unit, MatrixView<const T> A, MatrixView<T> B) {
 }
 
 template <class T>
+void trsm_left_unit_lower(MatrixView<const T> A, MatrixView<T> B) {
+  const int m = to_int(B.rows), n = to_int(B.cols), lda = to_int(A.stride), ldb = to_int(B.stride);
+  const T one = 1;
+  WIDEHEAD_ROUTINE(trsm)("L", "L", "N", "U", &m, &n, &one, A.data, &lda, B.data, &ldb);
+}
+
+template <class T>
+void exchange_rows(MatrixView<T> A, std::span<const int> pivots, Size first, Size count) {
+  const int n = to_int(A.cols), lda = to_int(A.stride), from = to_int(first) + 1, to = to_int(first + count), step = 1;
+  WIDEHEAD_ROUTINE(laswp)(&n, A.data, &lda, &from, &to, pivots.data(), &step);
+}
+
+template <class T>
 int getrf(MatrixView<T> A, std::span<int> pivots) {
   const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride);
   int info = 0;
@@ -247,6 +261,8 @@ Description describe() {
 #define WIDEHEAD_INSTANTIATE(T)                                                                 \
   template void gemm<T>(Op, Op, T, MatrixView<const T>, MatrixView<const T>, T, MatrixView<T>); \
   template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                  \
+  template void trsm_left_unit_lower<T>(MatrixView<const T>, MatrixView<T>);                    \
+  template void exchange_rows<T>(MatrixView<T>, std::span<const int>, Size, Size);              \
   template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);         \
   template int getrf<T>(MatrixView<T>, std::span<int>);                                         \
   template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                    \

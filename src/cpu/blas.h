@@ -21,6 +21,12 @@ void gemm(Op op_a, Op op_b, T alpha, MatrixView<const T> A, MatrixView<const T> 
 /// B ← B A⁻¹ with A's triangle (`uplo` 'U' or 'L', unit diagonal if `unit`).
 template <class T>
 void trsm_right(char uplo, bool unit, MatrixView<const T> A, MatrixView<T> B);
+/// B ← L⁻¹ B with A's lower triangle, its diagonal taken as 1.
+template <class T>
+void trsm_left_unit_lower(MatrixView<const T> A, MatrixView<T> B);
+/// Exchanges row first + k of A with row pivots[first + k] − 1, for k = 0 … count − 1 in this order.
+template <class T>
+void exchange_rows(MatrixView<T> A, std::span<const int> pivots, Size first, Size count);
 
 /// LU factors of A in place; returns LAPACK's info (> 0: exactly singular).
 template <class T>

@@ -19,6 +19,9 @@ namespace {
 /// Edge of the square tiles in which a matrix is transposed: two tiles fit the first-level cache.
 constexpr Size transpose_tile = 32;
 
+/// Columns of an LU's panel.
+constexpr Size lu_panel = 48;
+
 /// z ← a x + b y, n values. z may be x or y.
 template <class T>
 void add_to(Size n, T a, const T* x, T b, const T* y, T* z) {
@@ -74,12 +77,21 @@ void CpuBackend<T>::transfer_bytes(const void* from, std::size_t from_stride, vo
   }
 }
 
+template <class T>
+void CpuBackend<T>::side_by_side(const std::function<void()>& first, const std::function<void()>& second) {
+  for_each_thread(std::min(threads_, 2), [&](Size rank, Size team) {
+    if (rank == 0) first();
+    if (rank == team - 1) second();
+  });
+}
+
 // ── dense products ──────────────────────────────────────────────────────────────────────────────
 
 template <class T>
 void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) {
   const Size depth = op_a == Op::none ? A.cols : A.rows;
-  if (depth == 0) {  // of which vendors have opinions of their own
+  if (C.size() == 0) return;  // of which vendors have opinions of their own, as of depth 0
+  if (depth == 0) {
     if (beta == T(0)) {
       clear(C);
     } else {
@@ -100,38 +112,6 @@ void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T>
       const auto B_stripe = op_b == Op::none ? B.block(0, first, depth, count) : B.block(first, 0, count, depth);
       blas::gemm<T>(op_a, op_b, alpha, A, B_stripe, beta, C.block(0, first, C.rows, count));
     });
-  }
-}
-
-template <class T>
-void CpuBackend<T>::symmetrize(MatrixView<T> A) {
-  // Pairs of small tiles at (i, j) and (j, i), the second turned in registers.
-  constexpr Size tile = 4;
-  const Size tiles = A.rows / tile, rest = tiles * tile;
-  const auto average_tile_column = [&](Size tile_j) {
-    const Size j = tile_j * tile;
-    for (Size i = j; i < rest; i += tile) {
-      T turned[tile][tile];  // NOLINT(modernize-avoid-c-arrays): indexed by Size
-      for (Size k = 0; k < tile; ++k) {
-        for (Size l = 0; l < tile; ++l) turned[l][k] = A(j + l, i + k);
-      }
-      for (Size l = 0; l < tile; ++l) {
-        for (Size k = 0; k < tile; ++k) A(i + k, j + l) = turned[l][k] = (A(i + k, j + l) + turned[l][k]) / 2;
-      }
-      for (Size k = 0; k < tile; ++k) {
-        for (Size l = 0; l < tile; ++l) A(j + l, i + k) = turned[l][k];
-      }
-    }
-  };
-  // Columns j and tiles − 1 − j of the triangle together are always of one length: equal stripes.
-  for_each_stripe(team_for(A.size()), (tiles + 1) / 2, 1, [&](Size first, Size count) {
-    for (Size tile_j = first; tile_j < first + count; ++tile_j) {
-      average_tile_column(tile_j);
-      if (tiles - 1 - tile_j != tile_j) average_tile_column(tiles - 1 - tile_j);
-    }
-  });
-  for (Size i = rest; i < A.rows; ++i) {
-    for (Size j = 0; j < i; ++j) A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
   }
 }
 
@@ -214,23 +194,6 @@ template <class T>
 void CpuBackend<T>::add_to_rows(ConstView<T> b, MatrixView<T> A) {
   for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) axpy(A.rows, T(1), b.data, A.column(j));
-  });
-}
-
-template <class T>
-void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) {
-  for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) {
-    for (Size j = first; j < first + count; ++j) {
-      const T* s = S.column(j);
-      T* h = high.column(j);
-      T* l = low.column(j);
-#pragma omp simd
-      for (Size i = 0; i < S.rows; ++i) {  // Knuth's two-sum: right whichever of the two is larger
-        const T l_in_s = s[i] - h[i], h_in_s = s[i] - l_in_s;
-        l[i] = (h[i] - h_in_s) + (l[i] - l_in_s);
-        h[i] = s[i];
-      }
-    }
   });
 }
 
@@ -344,9 +307,30 @@ void CpuBackend<T>::reserve_work(Size n) {
   work_.resize(64 * size);
 }
 
+/// By panels, for which the vendor is fast; at some hundred columns its own LU is half as fast, on one thread as on
+/// several. What is right of a panel is shared out among the threads: exchanges, U₁₂ = L₁₁⁻¹A₁₂, A₂₂ − L₂₁U₁₂.
 template <class T>
 bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
-  return blas::getrf<T>(A, {pivots.data, static_cast<std::size_t>(pivots.rows)}) == 0;
+  const Size n = A.rows;
+  const std::span<int> exchanges(pivots.data, static_cast<std::size_t>(n));
+  for (Size first = 0; first < n; first += lu_panel) {
+    const Size width = std::min(lu_panel, n - first), end = first + width, rest = n - end;
+    const auto panel = A.block(first, first, n - first, width);
+    const auto of_panel = exchanges.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(width));
+    if (blas::getrf<T>(panel, of_panel) != 0) return false;
+    for (int& row : of_panel) row += static_cast<int>(first);
+    const int team = GemmShape{Op::none, Op::none, rest, rest, width}.flops() < min_parallel_flops ? 1 : threads_;
+    for_each_stripe(team, rest, stripe_granule, [&](Size from, Size count) {
+      const auto right = A.columns(end + from, count);
+      blas::exchange_rows<T>(right, exchanges, first, width);
+      const auto U = right.block(first, 0, width, count);
+      blas::trsm_left_unit_lower<T>(panel, U);
+      blas::gemm<T>(Op::none, Op::none, T(-1), panel.block(width, 0, rest, width), U, T(1),
+                    right.block(end, 0, rest, count));
+    });
+    if (first > 0) blas::exchange_rows<T>(A.columns(0, first), exchanges, first, width);
+  }
+  return true;
 }
 
 template <class T>

@@ -18,6 +18,7 @@ class CpuBackend final : public Backend<T> {
   std::string device() const override { return "cpu"; }
   int threads() const override { return threads_; }
   void wait() override {}
+  void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override;
 
   Memory& memory() override { return Memory::host(); }
   bool can_reach(const void*) const override { return true; }
@@ -95,6 +96,11 @@ class CpuBackend final : public Backend<T> {
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
   void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
             MatrixView<T> S) override;
+
+  void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
+                      MatrixView<T> C) override;
+  void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                    MatrixView<T> E) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;

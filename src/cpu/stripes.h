@@ -47,30 +47,40 @@ class OneVendorThread {
   int before_;
 };
 
-/// Calls work(first, count) on every thread of a team, with consecutive stripes of [0, extent) that
-/// start at multiples of `granule`. What a stripe throws is thrown again once all have ended.
+/// Calls work(rank, team) on every thread of a team. What one throws is thrown again once all have ended.
 template <class Work>
-void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
+void for_each_thread(int threads, const Work& work) {
   if (threads == 1) {
     const OneVendorThread guard;
-    if (extent > 0) work(Size{0}, extent);
+    work(Size{0}, Size{1});
     return;
   }
-  const Size granules = (extent + granule - 1) / granule;
   std::exception_ptr failure;
 #pragma omp parallel num_threads(threads)
   {
-    const Size team = omp_get_num_threads(), rank = omp_get_thread_num();
-    const Size first = std::min(extent, granules * rank / team * granule);
-    const Size last = std::min(extent, granules * (rank + 1) / team * granule);
     try {
-      if (last > first) work(first, last - first);
+      work(static_cast<Size>(omp_get_thread_num()), static_cast<Size>(omp_get_num_threads()));
     } catch (...) {
 #pragma omp critical
       failure = std::current_exception();
     }
   }
   if (failure) std::rethrow_exception(failure);
+}
+
+/// The thread's stripe of [0, extent), which starts at a multiple of `granule`: work(first, count), unless it is empty.
+template <class Work>
+void take_stripe(Size rank, Size team, Size extent, Size granule, const Work& work) {
+  const Size granules = (extent + granule - 1) / granule;
+  const Size first = std::min(extent, granules * rank / team * granule);
+  const Size last = std::min(extent, granules * (rank + 1) / team * granule);
+  if (last > first) work(first, last - first);
+}
+
+/// work(first, count) on every thread of a team, with its stripe.
+template <class Work>
+void for_each_stripe(int threads, Size extent, Size granule, const Work& work) {
+  for_each_thread(threads, [&](Size rank, Size team) { take_stripe(rank, team, extent, granule, work); });
 }
 
 }  // namespace widehead

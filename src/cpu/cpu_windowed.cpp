@@ -1,0 +1,136 @@
+/// The backend's operations that go with a step of the windowed layer, each one pass over its matrices.
+
+#include <algorithm>
+
+#include "cpu_backend.h"
+#include "stripes.h"
+
+namespace widehead {
+namespace {
+
+/// Edge of the tiles by which a matrix meets its transpose: one of each fits the registers.
+constexpr Size tile = 4;
+
+/// A ← (A + Aᵀ)/2, one thread's part of it but for the last rows and columns, which fill no tile.
+template <class T>
+void average_tiles(Size rank, Size team, MatrixView<T> A) {
+  const Size tiles = A.rows / tile, rest = tiles * tile;
+  const auto average_tile_column = [&](Size tile_j) {
+    const Size j = tile_j * tile;
+    for (Size i = j; i < rest; i += tile) {
+      T turned[tile][tile];  // NOLINT(modernize-avoid-c-arrays): indexed by Size
+      for (Size k = 0; k < tile; ++k) {
+        for (Size l = 0; l < tile; ++l) turned[l][k] = A(j + l, i + k);
+      }
+      for (Size l = 0; l < tile; ++l) {
+        for (Size k = 0; k < tile; ++k) A(i + k, j + l) = turned[l][k] = (A(i + k, j + l) + turned[l][k]) / 2;
+      }
+      for (Size k = 0; k < tile; ++k) {
+        for (Size l = 0; l < tile; ++l) A(j + l, i + k) = turned[l][k];
+      }
+    }
+  };
+  // Columns j and tiles − 1 − j of the triangle together are always of one length: equal stripes.
+  take_stripe(rank, team, (tiles + 1) / 2, 1, [&](Size first, Size count) {
+    for (Size tile_j = first; tile_j < first + count; ++tile_j) {
+      average_tile_column(tile_j);
+      if (tiles - 1 - tile_j != tile_j) average_tile_column(tiles - 1 - tile_j);
+    }
+  });
+}
+
+/// The rows and columns that average_tiles leaves, by one thread.
+template <class T>
+void average_rest(MatrixView<T> A) {
+  for (Size i = A.rows / tile * tile; i < A.rows; ++i) {
+    for (Size j = 0; j < i; ++j) A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
+  }
+}
+
+}  // namespace
+
+template <class T>
+void CpuBackend<T>::symmetrize(MatrixView<T> A) {
+  for_each_thread(team_for(A.size()), [&](Size rank, Size team) { average_tiles(rank, team, A); });
+  average_rest(A);
+}
+
+template <class T>
+void CpuBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
+                                   MatrixView<T> C) {
+  for_each_stripe(team_for(3 * C.size()), C.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T a_j = a.empty() ? T(1) : a(j, 0);
+      const T* gamma = Gamma_hat.column(j);
+      T *h = H_hat.column(j), *g = grad.column(j), *sum = C.column(j);
+#pragma omp simd
+      for (Size i = 0; i < C.rows; ++i) {
+        const T half = a_j * h[i], whole = 2 * half + gamma[i];
+        sum[i] = half + gamma[i];
+        g[i] = whole;
+        h[i] = c * whole;
+      }
+    }
+  });
+}
+
+/// Q is the first half of the stack, so the threads of the first half have just written low's part of it: they alone
+/// turn it, at no cost of waiting for other cores' lines, while the others write E.
+template <class T>
+void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                                 MatrixView<T> E) {
+  const auto low_Q = low.columns(0, low.rows);
+  for_each_thread(team_for(low.size()), [&](Size rank, Size team) {
+    const Size turning = std::max<Size>(1, team / 2), writing = std::max<Size>(1, team - turning);
+    if (rank < turning) average_tiles(rank, turning, low_Q);
+    if (rank == 0) average_rest(low_Q);
+    if (rank >= team - writing) {
+      take_stripe(rank - (team - writing), writing, E.cols, 1, [&](Size first, Size count) {
+        for (Size j = first; j < first + count; ++j) {
+          const T* h = H.column(j);
+          T* e = E.column(j);
+#pragma omp simd
+          for (Size i = 0; i < E.rows; ++i) e[i] = -eta * h[i];
+        }
+      });
+    }
+#pragma omp barrier
+    take_stripe(rank, team, S.cols, 1, [&](Size first, Size count) {
+      for (Size j = first; j < first + count; ++j) {
+        const T *h = high.column(j), *l = low.column(j);
+        T* s = S.column(j);
+#pragma omp simd
+        for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
+      }
+    });
+  });
+}
+
+template <class T>
+void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) {
+  for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T* s = S.column(j);
+      T* h = high.column(j);
+      T* l = low.column(j);
+#pragma omp simd
+      for (Size i = 0; i < S.rows; ++i) {  // Knuth's two-sum: right whichever of the two is larger
+        const T l_in_s = s[i] - h[i], h_in_s = s[i] - l_in_s;
+        l[i] = (h[i] - h_in_s) + (l[i] - l_in_s);
+        h[i] = s[i];
+      }
+    }
+  });
+}
+
+#define WIDEHEAD_INSTANTIATE(T)                                                                            \
+  template void CpuBackend<T>::symmetrize(MatrixView<T>);                                                  \
+  template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>, \
+                                              MatrixView<T>);                                              \
+  template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,   \
+                                            MatrixView<T>);                                                \
+  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>)
+WIDEHEAD_INSTANTIATE(float);
+WIDEHEAD_INSTANTIATE(double);
+
+}  // namespace widehead
