@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace widehead {
 
@@ -73,6 +75,30 @@ Size RowGroups<T>::first_group(Size row) const {
   return std::lower_bound(rows_.begin(), rows_.end(), row) - rows_.begin();
 }
 
+/// By radix, a byte at a time from the lowest: examples, which come in order, stay in order within a row. Several times
+/// as fast as comparing, and a minibatch with many targets spends a good part of its time here.
+template <class T>
+void RowGroups<T>::sort_by_row() {
+  constexpr int digits = sizeof(Index);
+  constexpr std::size_t values = 256;
+  const auto digit = [](const Entry& entry, int d) {
+    return (static_cast<std::uint32_t>(entry.row) >> (8 * d)) % values;
+  };
+  std::array<std::array<std::uint32_t, values>, digits> counts{};
+  for (const Entry& entry : entries_) {
+    for (int d = 0; d < digits; ++d) ++counts[static_cast<std::size_t>(d)][digit(entry, d)];
+  }
+  sorted_.resize(entries_.size());
+  for (int d = 0; d < digits; ++d) {
+    auto& starts = counts[static_cast<std::size_t>(d)];
+    if (!entries_.empty() && starts[digit(entries_.front(), d)] == entries_.size()) continue;  // the same in all
+    std::uint32_t next = 0;
+    for (auto& start : starts) start = std::exchange(next, next + start);
+    for (const Entry& entry : entries_) sorted_[starts[digit(entry, d)]++] = entry;
+    std::swap(entries_, sorted_);
+  }
+}
+
 template <class T>
 void RowGroups<T>::assign(const SparseBatch<T>& batch) {
   ++version_;
@@ -83,22 +109,21 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
       entries_.push_back({batch.index(e), static_cast<Index>(j), batch.value(e)});
     }
   }
-  // By value where an example names an output twice, so that the sum does not depend on the order given.
-  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    if (a.row != b.row) return a.row < b.row;
-    if (a.example != b.example) return a.example < b.example;
-    return a.value < b.value;
-  });
+  sort_by_row();
   starts_.clear();
   rows_.clear();
   example_starts_.assign(static_cast<std::size_t>(batch.examples()) + 1, 0);
   std::size_t kept = 0;
   for (std::size_t e = 0; e < entries_.size();) {
     const Entry first = entries_[e];
-    double value = 0;
-    for (; e < entries_.size() && entries_[e].row == first.row && entries_[e].example == first.example; ++e) {
-      value += static_cast<double>(entries_[e].value);
+    const std::size_t begin = e;
+    while (++e < entries_.size() && entries_[e].row == first.row && entries_[e].example == first.example) continue;
+    const std::span named(entries_.data() + begin, e - begin);
+    if (named.size() > 1) {  // by value, so that the sum does not depend on the order given
+      std::sort(named.begin(), named.end(), [](const Entry& a, const Entry& b) { return a.value < b.value; });
     }
+    double value = 0;
+    for (const Entry& entry : named) value += static_cast<double>(entry.value);
     if (kept == 0 || entries_[kept - 1].row != first.row) {
       starts_.push_back(kept);
       rows_.push_back(first.row);

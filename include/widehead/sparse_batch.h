@@ -111,7 +111,9 @@ class RowGroups {
   std::uint64_t version() const { return version_; }  ///< how often it was assigned
 
  private:
-  std::vector<Entry> entries_;
+  void sort_by_row();
+
+  std::vector<Entry> entries_, sorted_;  // the second: room to sort in
   std::vector<T> values_;
   std::vector<std::size_t> starts_{0};
   std::vector<Index> rows_;
