@@ -258,13 +258,13 @@ void WindowedLayer<T>::close_window() {
   const auto start = std::chrono::steady_clock::now();
   auto& backend = this->backend();
   const Size d = this->dim();
-  backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
   bool can_absorb = false;
   const auto examine = [&] {
     can_absorb = backend.factorizes_fast() && deflation_.examine(U_T()) * windowed_.absorb_limit >= 1 &&
                  deflation_.sees_all() && timeline_.has_room(deflation_.count());
   };
-  const auto fetch = [&] {  // an LU of this size has no use for a second thread
+  const auto fetch = [&] {  // meanwhile: an LU of this size has no use for a second thread
+    backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
     const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
     if (!rows.empty()) timeline_.gather(rows, Z_.scratch(d, static_cast<Size>(rows.size())));
     store_.touch(window_.rows());

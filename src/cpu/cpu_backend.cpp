@@ -307,10 +307,11 @@ void CpuBackend<T>::reserve_work(Size n) {
   work_.resize(64 * size);
 }
 
-/// By panels, for which the vendor is fast; at some hundred columns its own LU is half as fast, on one thread as on
-/// several. What is right of a panel is shared out among the threads: exchanges, U₁₂ = L₁₁⁻¹A₁₂, A₂₂ − L₂₁U₁₂.
+/// By panels, for which the vendor is fast, and its products; at some hundred columns its own LU is slower. Right of a
+/// panel: exchanges, U₁₂ = L₁₁⁻¹A₁₂, A₂₂ − L₂₁U₁₂. (Sharing these out among threads costs more than it saves.)
 template <class T>
 bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
+  const OneVendorThread guard;
   const Size n = A.rows;
   const std::span<int> exchanges(pivots.data, static_cast<std::size_t>(n));
   for (Size first = 0; first < n; first += lu_panel) {
@@ -319,16 +320,14 @@ bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
     const auto of_panel = exchanges.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(width));
     if (blas::getrf<T>(panel, of_panel) != 0) return false;
     for (int& row : of_panel) row += static_cast<int>(first);
-    const int team = GemmShape{Op::none, Op::none, rest, rest, width}.flops() < min_parallel_flops ? 1 : threads_;
-    for_each_stripe(team, rest, stripe_granule, [&](Size from, Size count) {
-      const auto right = A.columns(end + from, count);
-      blas::exchange_rows<T>(right, exchanges, first, width);
-      const auto U = right.block(first, 0, width, count);
-      blas::trsm_left_unit_lower<T>(panel, U);
-      blas::gemm<T>(Op::none, Op::none, T(-1), panel.block(width, 0, rest, width), U, T(1),
-                    right.block(end, 0, rest, count));
-    });
     if (first > 0) blas::exchange_rows<T>(A.columns(0, first), exchanges, first, width);
+    if (rest == 0) break;
+    const auto right = A.columns(end, rest);
+    const auto U = right.block(first, 0, width, rest);
+    blas::exchange_rows<T>(right, exchanges, first, width);
+    blas::trsm_left_unit_lower<T>(panel, U);
+    blas::gemm<T>(Op::none, Op::none, T(-1), panel.block(width, 0, rest, width), U, T(1),
+                  right.block(end, 0, rest, rest));
   }
   return true;
 }

@@ -47,10 +47,11 @@ class OneVendorThread {
   int before_;
 };
 
-/// Calls work(rank, team) on every thread of a team. What one throws is thrown again once all have ended.
+/// Calls work(rank, team) on every thread of a team. What one throws is thrown again once all have ended. Who is in a
+/// team already stays alone.
 template <class Work>
 void for_each_thread(int threads, const Work& work) {
-  if (threads == 1) {
+  if (threads == 1 || omp_in_parallel() != 0) {
     const OneVendorThread guard;
     work(Size{0}, Size{1});
     return;
