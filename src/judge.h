@@ -23,6 +23,7 @@ Verdict judge_on_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std
   const bool uses_s = uses_sum(loss);
   const auto D = static_cast<double>(outputs);
   Verdict verdict;
+  verdict.a_is_one = true;
   for (Size j = 0; j < Y.examples(); ++j) {
     const auto entries = Y.of_example(j);
     room.o.resize(entries.size());
@@ -50,6 +51,7 @@ Verdict judge_on_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std
       verdict.at_bad = value;
       return verdict;
     }
+    verdict.a_is_one = verdict.a_is_one && a == T(1);
     verdict.largest_a = std::max(verdict.largest_a, static_cast<double>(std::abs(a)));
     verdict.L += weight * value.L;
   }

@@ -94,6 +94,7 @@ double SphericalLayer<T>::judge(ConstView<T> H, const SparseBatch<T>& targets, c
   const Loss& loss = this->options().loss;
   const auto verdict = this->backend().judge(loss, this->outputs(), by.Gamma, targets.weights(), judged);
   by.largest_a = verdict.largest_a;
+  by.a_is_one = by.a_is_one || verdict.a_is_one;  // a squared error in the clothes of another loss is no dearer
   if (verdict.bad < 0) return verdict.L;
 
   const Size j = verdict.bad;

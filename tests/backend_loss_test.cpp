@@ -107,6 +107,7 @@ TEST_P(BackendTest, JudgeGivesLossAndDerivativesOfEveryExample) {
         // the variance of the Z-loss is q/D − μ².
         const double limit = 4 * tolerance::epsilon<T> + 16 * tolerance::double_sum(shape.outputs);
         double L = 0, L_scale = 0, largest_a = 0;
+        bool a_is_one = true;
         for (Size j = 0; j < shape.batch; ++j) {
           const auto weight = x.weights.empty() ? 1.0 : static_cast<double>(x.weights[static_cast<std::size_t>(j)]);
           const auto targets = targets_of(x.groups, j);
@@ -115,6 +116,7 @@ TEST_P(BackendTest, JudgeGivesLossAndDerivativesOfEveryExample) {
           L_scale += weight * (std::abs(truth.loss) + x.q(j, 0));
           for (const auto& target : targets) L_scale += weight * target.y * target.y;
           largest_a = std::max(largest_a, std::abs(static_cast<double>(x.a(j, 0))));
+          a_is_one = a_is_one && x.a(j, 0) == T(1);
           // ∂L/∂oᵢ = 2a oᵢ + b, and g besides at the targets
           std::vector<double> r, scale;
           for (Size i = 0; i < shape.outputs; ++i) {
@@ -138,6 +140,8 @@ TEST_P(BackendTest, JudgeGivesLossAndDerivativesOfEveryExample) {
         }
         EXPECT_TRUE(is_near(verdict.L, L, tolerance::double_sum(shape.batch + shape.outputs), L_scale));
         EXPECT_EQ(verdict.largest_a, largest_a);
+        EXPECT_TRUE(!verdict.a_is_one || a_is_one) << "the layer would leave a out";
+        if (backend.device() == "cpu") EXPECT_EQ(verdict.a_is_one, a_is_one);
         EXPECT_TRUE(x.rims_are_intact());
       }
     }

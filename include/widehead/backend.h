@@ -50,9 +50,10 @@ struct Judged {
   MatrixView<T> g;            ///< ∂L/∂o by entry: the values of Γ
 };
 struct Verdict {
-  double L = 0;          ///< summed over the minibatch
-  double largest_a = 0;  ///< in magnitude
-  Size bad = -1;         ///< the first example with something not finite, and then:
+  double L = 0;           ///< summed over the minibatch
+  double largest_a = 0;   ///< in magnitude
+  bool a_is_one = false;  ///< a is 1 for all examples; where nobody has looked, false
+  Size bad = -1;          ///< the first example with something not finite, and then:
   LossValue at_bad = {};
 };
 
