@@ -56,10 +56,10 @@ void OutputLayer<T>::check_shape(ConstView<T> H, const char* what) const {
 }
 
 template <class T>
-ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what) {
+ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what, bool known) {
   check_shape(H, what);
   H = backend_->template reach<T>(H, H_room_);
-  if (std::isfinite(backend_->rough_squared_norm(H))) return H;
+  if (known || std::isfinite(backend_->rough_squared_norm(H))) return H;
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
     const Size i = bad % H.rows, j = bad / H.rows;
     throw std::invalid_argument(fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j,
@@ -87,8 +87,8 @@ void OutputLayer<T>::check_targets(ConstView<T> H, const SparseBatch<T>& targets
 
 template <class T>
 ConstView<T> OutputLayer<T>::take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H,
-                                        const char* what) {
-  const auto H_here = take_hidden(H, what);
+                                        const char* what, bool known) {
+  const auto H_here = take_hidden(H, what, known);
   check_targets(H, targets, grad_H, what);
   return H_here;
 }

@@ -212,7 +212,7 @@ void SphericalLayer<T>::take(const SparseBatch<T>& targets, const GivenDerivativ
 template <class T>
 void SphericalLayer<T>::backpropagate_batch(ConstView<T> H, const SparseBatch<T>& targets,
                                             const GivenDerivatives& given, MatrixView<T> grad_H, Known known) {
-  const auto H_here = this->take_batch(H, targets, grad_H, "backpropagate");
+  const auto H_here = this->take_batch(H, targets, grad_H, "backpropagate", known != Known::nothing);
   if (known == Known::nothing) observe_targets(H_here, targets);
   take(targets, given, "backpropagate");
   const auto grad_here = this->room_for(grad_H);
@@ -223,7 +223,7 @@ void SphericalLayer<T>::backpropagate_batch(ConstView<T> H, const SparseBatch<T>
 template <class T>
 void SphericalLayer<T>::update_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given,
                                      double eta, MatrixView<T> grad_H, Known known) {
-  const auto H_here = this->take_batch(H, targets, grad_H, "update");
+  const auto H_here = this->take_batch(H, targets, grad_H, "update", known != Known::nothing);
   this->check_rate(eta);
   if (known == Known::nothing) observe_targets(H_here, targets);
   if (known != Known::gradient) take(targets, given, "update");

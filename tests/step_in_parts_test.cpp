@@ -92,7 +92,10 @@ TEST_P(HeadTest, AStepInPartsIsTheStepHoweverMuchIsKnown) {
           pair.spherical->backpropagate_batch(typed.H, typed.targets(), judged.given(), gradient, Known::statistics);
         }
         if (known == Known::nothing) pair.parts->top_k(typed.H, 3);  // and what was known is no more
-        pair.spherical->update_batch(typed.H, typed.targets(), judged.given(), 0.02, gradient, known);
+        // Whoever has the gradient already need not want it again.
+        const bool wanted = known != Known::gradient || t % 2 == 0;
+        pair.spherical->update_batch(typed.H, typed.targets(), judged.given(), 0.02,
+                                     wanted ? gradient.view() : MatrixView<T>(), known);
         const double scale = norm<T>(expected.view()) + 1;
         ASSERT_TRUE(is_near<T>(gradient, to_double(std::move(expected)), limit<T>(), scale)) << "∇H of step " << t;
       }

@@ -204,7 +204,9 @@ class OutputLayer {
 
   // For implementations with a further way to take a step.
   /// Checks what it is given; returns H in the backend's memory.
-  ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what);
+  /// @param known  the same H was taken before: its values need not be looked at again
+  ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what,
+                          bool known = false);
   void check_rate(double eta) const;
   /// Where a result is computed that goes to `out`: itself, or a room of the backend's memory.
   MatrixView<T> room_for(MatrixView<T> out);
@@ -214,7 +216,7 @@ class OutputLayer {
  private:
   void check_shape(ConstView<T> H, const char* what) const;
   void check_targets(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what) const;
-  ConstView<T> take_hidden(ConstView<T> H, const char* what);
+  ConstView<T> take_hidden(ConstView<T> H, const char* what, bool known = false);
   void check_rows(std::span<const Index> rows, Size examples, Size out_rows, Size out_cols, Size out_stride,
                   bool out_empty, const char* what) const;
   /// H diag(√w).

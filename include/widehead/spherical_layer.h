@@ -62,7 +62,7 @@ class SphericalLayer : public OutputLayer<T> {
   void backpropagate_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given,
                            MatrixView<T> grad_H, Known known = Known::nothing);
   /// The step of W, which is counted. Wholly or not at all, as `step`.
-  /// @param grad_H  ∂L/∂H is written there, or is there already if `known` says so; may be empty else
+  /// @param grad_H  ∂L/∂H is written there; may be empty
   /// @param known   as above, or gradient: the last call was backpropagate_batch with these arguments
   void update_batch(ConstView<T> H, const SparseBatch<T>& targets, const GivenDerivatives& given, double eta,
                     MatrixView<T> grad_H = {}, Known known = Known::nothing);
@@ -83,7 +83,7 @@ class SphericalLayer : public OutputLayer<T> {
   /// ∇H and the step of W, after observe with the same H.
   /// @throws NumericalError with the layer as before
   virtual void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) = 0;
-  /// The same where backpropagate was called last, and grad_H is its result.
+  /// The same where backpropagate was called last.
   virtual void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
     update(H, by, eta, grad_H);
   }
