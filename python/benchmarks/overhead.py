@@ -2,9 +2,10 @@
 
     python python/benchmarks/overhead.py [--outputs 793471] [--dim 300] [--batch 128] [--threads 1] [--rounds 15] [--clock wall]
 
-All three take the same steps on the same data: C++ inside the extension, in a loop of its own (_core's time_steps); Python one
-layer.step after the other; PyTorch
-head(h, targets).backward() and head.step, and the same with the loss written on head.statistics. They take turns, round by round, so that what
+All take the same steps on the same data: C++ inside the extension, in a loop of its own (_core's time_steps); Python one
+layer.step after the other; PyTorch head(h, targets).backward() and head.step, and the same with the loss written on
+head.statistics. "bare" are steps of C++, after each of which PyTorch does what is its own part of these two: backward()
+through a function that does nothing, and through the operations of that loss. They take turns, round by round, so that what
 else the machine does meets all of them; a round is a few windows long, so that upkeep is in all of them, too.
 """
 
@@ -77,18 +78,45 @@ def main():
                 start = clock()
                 for step in range(steps):
                     h, targets = tensors[step % 8]
-                    loss(head, h, targets).backward()  # h.grad adds up: what is below is not our business
+                    loss(head, h, targets).backward()
                     head.step(lr)
+                    h.grad = None  # what is below has used it: that is not our business
                 return clock() - start
 
             return in_torch
 
-        def own(head, h, targets):
-            q, s, o = head.statistics(h, targets)
+        class Nothing(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, h, results):
+                ctx.save_for_backward(h)
+                return tuple(each.clone() for each in results)
+
+            @staticmethod
+            def backward(ctx, *by):
+                return gradient, None
+
+        gradient, zeros = torch.zeros(m, d), torch.zeros(m, dtype=torch.float64)
+
+        def bare(results, loss):
+            def in_both(steps):
+                start = clock()
+                for step in range(steps):
+                    core.time_steps(pairs[step % 8 : step % 8 + 1], lr, 1)
+                    h, _ = tensors[step % 8]
+                    loss(Nothing.apply(h, results)).backward()
+                    h.grad = None
+                return clock() - start
+
+            return in_both
+
+        def own(statistics):
+            q, s, o = statistics
             return (q - 2 * o + 1).sum()
 
         ways["PyTorch"] = of_torch(lambda head, h, targets: head(h, targets))
-        ways["own loss"] = of_torch(own)
+        ways["own loss"] = of_torch(lambda head, h, targets: own(head.statistics(h, targets)))
+        ways["bare PyTorch"] = bare([zeros[0]], lambda results: results[0])
+        ways["bare own loss"] = bare([zeros, zeros, zeros], own)
 
     for way in ways.values():
         way(16)
@@ -101,7 +129,7 @@ def main():
         ratio = statistics.median(mine / base for mine, base in zip(seconds[name], seconds["C++"]))
         best = min(seconds[name]) / min(seconds["C++"])
         print(
-            f"  {name:8s} median {1e3 * statistics.median(seconds[name]):.3f}   least {1e3 * min(seconds[name]):.3f}"
+            f"  {name:13s} median {1e3 * statistics.median(seconds[name]):.3f}   least {1e3 * min(seconds[name]):.3f}"
             f"   overhead: median of rounds {100 * (ratio - 1):+.1f}%, of the least {100 * (best - 1):+.1f}%"
         )
 

@@ -185,18 +185,10 @@ template <class T>
 typename Layer<T>::Ticket Layer<T>::backpropagate(const Hidden& h, const Targets<T>& targets, const Doubles& a,
                                                   const std::optional<Doubles>& b, const Doubles& g, const Out& grad_h,
                                                   Ticket ticket) {
-  const auto H = view_of(h);
-  const auto out = view_of(grad_h);
-  if (out.rows != H.rows || out.cols != H.cols) {
-    throw std::invalid_argument(fmt::format("backpropagate: grad_h has shape ({}, {}), but h has ({}, {})", out.cols,
-                                            out.rows, H.cols, H.rows));
-  }
   return alone([&](Known known) {
-    const auto gradient = gradient_.scratch(H.rows, H.cols);
     const GivenDerivatives given{span_of(a), span_of(b), span_of(g)};
-    spherical().backpropagate_batch(H, targets.batch(), given, gradient,
+    spherical().backpropagate_batch(view_of(h), targets.batch(), given, view_of(grad_h),
                                     known_by(ticket, known) == Known::nothing ? Known::nothing : Known::statistics);
-    backend_->copy(gradient, out);  // ours is for the update: the caller's may change until then
     known_ = Known::gradient;
     return ++ticket_;
   });
@@ -205,26 +197,17 @@ typename Layer<T>::Ticket Layer<T>::backpropagate(const Hidden& h, const Targets
 template <class T>
 void Layer<T>::update(const Hidden& h, const Targets<T>& targets, const Doubles& a, const std::optional<Doubles>& b,
                       const Doubles& g, double lr, const std::optional<Out>& grad_h, Ticket ticket) {
-  const auto H = view_of(h);
   alone([&](Known known) {
     const GivenDerivatives given{span_of(a), span_of(b), span_of(g)};
-    known = known_by(ticket, known);
-    const auto out = view_of(grad_h), gradient = gradient_.scratch(H.rows, H.cols);
-    spherical().update_batch(H, targets.batch(), given, lr, gradient, known);
-    if (!out.empty()) backend_->copy(gradient, out);
+    spherical().update_batch(view_of(h), targets.batch(), given, lr, view_of(grad_h), known_by(ticket, known));
   });
 }
 
 template <class T>
 std::pair<double, typename Layer<T>::Ticket> Layer<T>::judge(const Hidden& h, const Targets<T>& targets,
                                                              const Out& grad_h) {
-  const auto H = view_of(h);
-  const auto out = view_of(grad_h);
-  if (out.rows != H.rows || out.cols != H.cols) throw std::invalid_argument("judge: grad_h has another shape than h");
   return run([&] {
-    const auto gradient = gradient_.scratch(H.rows, H.cols);
-    const double L = spherical().evaluate(H, targets.batch(), gradient);
-    backend_->copy(gradient, out);
+    const double L = spherical().evaluate(view_of(h), targets.batch(), view_of(grad_h));
     known_ = Known::gradient;
     return std::pair(L, ++ticket_);
   });
@@ -235,7 +218,7 @@ void Layer<T>::finish(const Hidden& h, const Targets<T>& targets, double lr, Tic
   const auto H = view_of(h);
   alone([&](Known known) {
     if (known_by(ticket, known) == Known::gradient) {
-      spherical().update_batch(H, targets.batch(), {}, lr, gradient_.scratch(H.rows, H.cols), Known::gradient);
+      spherical().update_batch(H, targets.batch(), {}, lr, {}, Known::gradient);
     } else {
       layer_->step(H, targets.batch(), lr);
     }
@@ -322,6 +305,7 @@ void Layer<T>::save(const std::string& path, const nb::dict& metadata) {
 template <class T>
 void Layer<T>::load(const std::string& path) {
   run([&] { widehead::load_state(path, [&](StateVisitor& visitor) { layer_->visit_state(visitor); }); });
+  ++loads_;
 }
 
 template <class T>
@@ -341,6 +325,7 @@ void Layer<T>::load_state(const nb::dict& state) {
     auto layer = make_head<T>(fresh, backend_);
     load_from_dict(state, [&](StateVisitor& visitor) { layer->visit_state(visitor); });
     layer_ = std::move(layer);
+    ++loads_;
   });
 }
 
@@ -383,6 +368,7 @@ void add_layer(nb::module_& m, const char* name) {
       .def("state", &Class::state)
       .def("load_state", &Class::load_state, nb::arg("state"))
       .def_prop_ro("steps", [](Class& self) { return self.layer().steps(); })
+      .def_prop_ro("stamp", &Class::stamp)
       .def_prop_ro("loss_name", [](Class& self) { return self.layer().loss_name(); })
       .def_prop_ro("has_probabilities", [](Class& self) { return self.layer().has_probabilities(); })
       .def_prop_ro("has_statistics", &Class::has_statistics)

@@ -67,6 +67,8 @@ class Layer {
 
   OutputLayer<T>& layer() { return *layer_; }
   bool has_statistics() const { return dynamic_cast<SphericalLayer<T>*>(layer_.get()) != nullptr; }
+  /// Another number after every change of W.
+  std::uint64_t stamp() const { return loads_ << 48 | static_cast<std::uint64_t>(layer_->steps()); }
   bool uses_sum() const { return widehead::uses_sum(options_.layer.loss); }
 
  private:
@@ -95,8 +97,8 @@ class Layer {
   std::mutex mutex_;
   Ticket ticket_ = 0;  // the last one handed out
   Known known_ = Known::nothing;
+  std::uint64_t loads_ = 0;
   HostStatistics statistics_;
-  Matrix<T> gradient_;  // d x m: of the last backpropagate
 };
 
 }  // namespace widehead::python

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
@@ -60,7 +61,15 @@ void add_targets_of(nb::module_& m, const char* name) {
            nb::arg("outputs"), nb::arg("indptr").none().noconvert(), nb::arg("indices").noconvert(),
            nb::arg("values").none().noconvert())
       .def_prop_ro("examples", &Class::examples)
-      .def_prop_ro("nonzeros", &Class::nonzeros);
+      .def_prop_ro("nonzeros", &Class::nonzeros)
+      .def(
+          "copy_indices",
+          [](const Class& self, const List<Index>& out) {
+            if (static_cast<Size>(out.size()) != self.nonzeros())
+              throw std::invalid_argument("copy_indices: another size");
+            std::ranges::copy(self.indices(), out.data());
+          },
+          nb::arg("out").noconvert());
 }
 
 }  // namespace

@@ -26,12 +26,13 @@ class Targets {
     return {outputs_, offsets(), indices(), values_ ? span_of(*values_) : std::span<const T>(ones_), weights};
   }
 
+  std::span<const Index> indices() const {
+    return given_indices_ ? span_of(*given_indices_) : std::span<const Index>(indices_);
+  }
+
  private:
   std::span<const std::int64_t> offsets() const {
     return given_offsets_ ? span_of(*given_offsets_) : std::span<const std::int64_t>(offsets_);
-  }
-  std::span<const Index> indices() const {
-    return given_indices_ ? span_of(*given_indices_) : std::span<const Index>(indices_);
   }
 
   Size outputs_;

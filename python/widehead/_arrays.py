@@ -68,9 +68,13 @@ def to_integers(array: Any, what: str) -> np.ndarray:
     return np.ascontiguousarray(values)
 
 
+def targets_class(dtype: np.dtype) -> type[_core._Targets]:
+    return _core.Targets32 if dtype.itemsize == 4 else _core.Targets64
+
+
 def to_targets(targets: Any, outputs: int, dtype: np.dtype) -> Any:
     """A minibatch's targets: a CSR matrix (m, D), (indptr, indices, values), or integers (m,), one for each example."""
-    make = _core.Targets32 if dtype == np.float32 else _core.Targets64
+    make = targets_class(dtype)
     if isinstance(targets, make):
         return targets
     if isinstance(targets, tuple):

@@ -84,6 +84,51 @@ def test_autograd_grad_records_nothing():
     assert module.layer.steps == 0
 
 
+def test_autograd_grad_beside_backward_records_nothing():
+    """Whichever comes first, and in whatever graph."""
+    for before, after in ((True, False), (False, True), (True, True)):
+        module, other, h, t = make(), make(), hidden(), torch.arange(m)
+        ask = lambda: torch.autograd.grad(module.statistics(h, t)[0].sum() + module(h, t), h)  # noqa: E731
+        for step in range(3):
+            if before:
+                ask()
+            module(h, t).backward()
+            if after:
+                ask()
+            other(h, t).backward()
+            module.step(0.1)
+            other.step(0.1)
+        close(module.weights(), other.weights())
+        assert module.layer.steps == 3
+
+
+def test_targets_may_change_after_forward():
+    for given in (torch.arange(m), torch.arange(m, dtype=torch.int32), torch.arange(2 * m).reshape(m, 2)):
+        module, other, h = make(), make(), hidden()
+        for head, t in ((module, given.clone()), (other, given)):
+            losses = head(h, t), head.statistics(h, t)[2].sum()
+            if head is module:
+                t.zero_()
+            for loss in losses:
+                loss.backward()
+            head.step(0.1)
+        assert (module.weights() == other.weights()).all()
+
+
+def test_h_of_other_layouts_is_the_same():
+    truth, t = make(dtype=torch.float32), torch.arange(m)
+    h = hidden()
+    truth(h.float(), t).backward()
+    truth.step(0.1)
+    wide = torch.zeros(m, 2 * d)
+    wide[:, :d] = h.detach()
+    for same in (wide[:, :d], h.detach().float().T.contiguous().T, h.detach(), h.detach().float().flip(0).flip(0)):
+        module = make(dtype=torch.float32)
+        module(same, t[None].repeat(2, 1).T[:, 0]).backward()  # and targets with strides
+        module.step(0.1)
+        assert (module.weights() == truth.weights()).all()
+
+
 def test_zero_grad_of_anyone_forgets():
     module = make()
     model = nn.Sequential(nn.Linear(d, d), nn.ModuleDict({"head": module}))
@@ -139,6 +184,10 @@ def test_a_stale_graph_and_a_changed_h_are_refused():
         second.backward()
     loss = module(h, torch.arange(m))
     module.load_state_dict(module.state_dict())
+    with pytest.raises(RuntimeError, match="W has changed"):
+        loss.backward()
+    loss = module(h, torch.arange(m))
+    module.layer.load_state(module.layer.state())
     with pytest.raises(RuntimeError, match="W has changed"):
         loss.backward()
     q, _, _ = module.statistics(h, torch.arange(m))
@@ -284,6 +333,21 @@ def test_state_dict_as_safetensors(tmp_path):
     other = make(seed=4)
     other.load_state_dict(safetensors.load_file(tmp_path / "head.safetensors"))
     assert (other.weights() == module.weights()).all()
+
+
+def test_a_handle_that_pytorch_made_anew_is_the_one_that_counts():
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        module = make().to("cpu")
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+    module(hidden(), torch.arange(m)).backward()
+    module.zero_grad()
+    module.step(0.1)
+    assert module.layer.steps == 0
+    module(hidden(), torch.arange(m)).backward()
+    module.step(0.1)
+    assert module.layer.steps == 1
 
 
 def test_moves_that_cannot_be_are_refused():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,61 +45,82 @@ class _Journal:
     holds the handle, the head, a model around it or an optimizer, takes that away."""
 
     def __init__(self, handle: Tensor) -> None:
-        self._handle = handle
+        self.handle = handle
         self._mark = torch.empty(0, dtype=handle.dtype)
         self._records: list[_Record | _LossRecord] = []
+        self._node: Any = None
 
     def add(self, record: _Record | _LossRecord) -> None:
-        self.records().append(record)
-        self._handle.grad = self._mark
+        if self.handle.grad is None:
+            self._records = [record]
+            self.handle.grad = self._mark
+        else:
+            self._records.append(record)
 
     def records(self) -> list[_Record | _LossRecord]:
-        if self._handle.grad is None:
+        if self._records and self.handle.grad is None:
             self._records = []
         return self._records
 
     def clear(self) -> None:
         self._records = []
-        self._handle.grad = None
+
+    def is_wanted(self, ctx: Any) -> bool:
+        """Whether this pass wants the handle's .grad: torch.autograd.grad(…, h) leaves those of parameters alone.
+
+        The node that stands for the handle is the same in every graph while somebody holds it; asking each is dearer.
+        """
+        if self._node is None:
+            self._node = ctx.next_functions[1][0]
+        return torch._C._will_engine_execute_node(self._node)
+
+
+# What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
+# each. x is h as NumPy sees it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W has
+# not changed between forward() and backward() is seen by the layer's stamp.
 
 
 class _Statistics(torch.autograd.Function):
     """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, handle: Tensor, head: WideHead, batch: Targets) -> tuple[Tensor, Tensor, Tensor]:
-        q, s, o, ctx.ticket = head.layer._observe(h.detach().numpy(), batch.core)
+    def forward(
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[np.ndarray, OutputLayer, _Journal, Targets]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, layer, journal, batch = given
+        q, s, o, ticket = layer._observe(x, batch.core)
         ctx.save_for_backward(h)
         ctx.set_materialize_grads(False)
-        ctx.head, ctx.batch, ctx.stamp = weakref.ref(head), batch, head._stamp()
-        return torch.from_numpy(q), torch.from_numpy(np.zeros_like(q) if s is None else s), torch.from_numpy(o)
+        ctx.seen = layer, journal, batch, ticket, layer._core.stamp
+        return torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
 
     @staticmethod
-    def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
         # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
         return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, *by)
 
 
-def _differentiate(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None, None]:
-    head: WideHead | None = ctx.head()
-    if head is None or head._stamp() != ctx.stamp:
+def _differentiate(
+    ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
+) -> tuple[Tensor | None, None, None]:
+    layer, journal, batch, ticket, stamp = ctx.seen
+    core = layer._core
+    if core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
-    core, batch, ticket = head.layer._core, ctx.batch, ctx.ticket
     h = ctx.saved_tensors[0].detach()
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
-    a, b, g = (None if each is None else np.array(each.numpy()) for each in by)
-    a = np.zeros(batch.core.examples) if a is None else a
-    g = np.zeros(batch.core.nonzeros) if g is None else g
-    b = b if core.uses_sum else None
+    a = np.zeros(batch.core.examples) if by_q is None else np.array(by_q.numpy())
+    b = None if by_s is None or not core.uses_sum else np.array(by_s.numpy())
+    g = np.zeros(batch.core.nonzeros) if by_o is None else np.array(by_o.numpy())
     grad_h = None
-    if ctx.needs_input_grad[0]:
-        gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
+    of_h, of_handle = ctx.needs_input_grad[:2]
+    if of_h:
+        gradient = layer._buffers.get(h.shape, layer._dtype)
         ticket = core.backpropagate(h.numpy(), batch.core, a, b, g, gradient, ticket)
         grad_h = torch.from_numpy(gradient)
-    # Not for torch.autograd.grad(…, h), which leaves the .grad of parameters alone.
-    if ctx.needs_input_grad[1] and torch._C._will_engine_execute_node(ctx.next_functions[1][0]):
-        head._journal.add(_Record(h, h._version, batch, a, b, g, ticket))
-    return grad_h, None, None, None
+    if of_handle and journal.is_wanted(ctx):
+        journal.add(_Record(h, h._version, batch, a, b, g, ticket))
+    return grad_h, None, None
 
 
 _differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
@@ -111,37 +131,42 @@ class _Loss(torch.autograd.Function):
     gradient is computed with the loss, since it is known to be wanted."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, handle: Tensor, head: WideHead, batch: Targets, factor: float) -> Tensor:
-        ctx.core = batch.with_values()
-        ctx.gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
-        L, ctx.ticket = head.layer._core.judge(h.detach().numpy(), ctx.core, ctx.gradient)
+    def forward(
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[np.ndarray, OutputLayer, _Journal, Targets, Any, float]
+    ) -> Tensor:
+        x, layer, journal, batch, targets, factor = given
+        core = layer._core
+        ctx.gradient = gradient = layer._buffers.get(x.shape, x.dtype)
+        L, ticket = core.judge(x, targets, gradient)
         ctx.save_for_backward(h)
-        ctx.head, ctx.batch, ctx.factor, ctx.stamp = weakref.ref(head), batch, factor, head._stamp()
+        ctx.seen = layer, journal, batch, targets, factor, ticket, core.stamp
         return torch.from_numpy(np.array(factor * L))
 
     @staticmethod
-    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None, None]:
+    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
         return (_differentiate_loss_once if torch.is_grad_enabled() else _differentiate_loss)(ctx, by_L)
 
 
-def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None, None]:
-    head: WideHead | None = ctx.head()
-    if head is None or head._stamp() != ctx.stamp:
+def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
+    layer, journal, batch, targets, factor, ticket, stamp = ctx.seen
+    core = layer._core
+    if core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
     h = ctx.saved_tensors[0].detach()
-    factor = ctx.factor * by_L.item()
+    factor *= by_L.item()
     grad_h = None
-    if ctx.needs_input_grad[0]:
+    of_h, of_handle = ctx.needs_input_grad[:2]
+    if of_h:
         gradient, ctx.gradient = ctx.gradient, None  # from here on it is autograd's
         if gradient is None:  # for the second time, with retain_graph
-            gradient = head.layer._buffers.get(tuple(h.shape), head.layer.dtype)
-            _, ctx.ticket = head.layer._core.judge(h.numpy(), ctx.core, gradient)
+            gradient = layer._buffers.get(h.shape, layer._dtype)
+            _, ticket = core.judge(h.numpy(), targets, gradient)
         if factor != 1:
             np.multiply(gradient, factor, out=gradient, casting="same_kind")
         grad_h = torch.from_numpy(gradient)
-    if ctx.needs_input_grad[1] and torch._C._will_engine_execute_node(ctx.next_functions[1][0]):
-        head._journal.add(_LossRecord(h, h._version, ctx.batch, ctx.core, factor, ctx.ticket))
-    return grad_h, None, None, None, None
+    if of_handle and journal.is_wanted(ctx):
+        journal.add(_LossRecord(h, h._version, batch, targets, factor, ticket))
+    return grad_h, None, None
 
 
 _differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)
@@ -203,10 +228,10 @@ class WideHead(nn.Module):
             init_scale=init_scale,
             window=window,
         )
+        self._dim, self._outputs = self.layer.dim, self.layer.outputs
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
         self._handle = nn.Parameter(torch.empty(0, dtype=dtype))
-        self._loads = 0
-        self._journal = _Journal(self._handle)
+        self._journal = _Journal(self._handle)  # a step asks it for the handle: parameters of modules are dear to look up
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────
 
@@ -218,18 +243,21 @@ class WideHead(nn.Module):
         return self._look(h, targets)[:3]
 
     def _look(self, h: Tensor, targets: Any) -> tuple[Tensor, Tensor, Tensor, Targets]:
-        batch = self._targets(targets)
-        q, s, o = _Statistics.apply(self._hidden(h), self._handle, self, batch)
+        h, x = self._hidden(h)
+        batch, journal = self._targets(targets), self._journal
+        q, s, o = _Statistics.apply(h, journal.handle, (x, self.layer, journal, batch))
         return q, s, batch.shaped(o), batch
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
-        if self._inner() is not None and self.reduction != "none":
-            h, batch = self._hidden(h), self._targets(targets)
+        if self.reduction != "none" and self._inner() is not None:
+            h, x = self._hidden(h)
+            batch, journal = self._targets(targets), self._journal
+            valued = batch.with_values()
             factor = 1 / batch.examples if self.reduction == "mean" else 1.0
-            if torch.is_grad_enabled() and (h.requires_grad or self._handle.requires_grad):
-                return _Loss.apply(h, self._handle, self, batch, factor)
-            L = self.layer._core.evaluate(h.detach().numpy(), batch.with_values(), None, None)
+            if torch.is_grad_enabled() and (h.requires_grad or journal.handle.requires_grad):
+                return _Loss.apply(h, journal.handle, (x, self.layer, journal, batch, valued, factor))
+            L = self.layer._core.evaluate(x, valued, None, None)
             return torch.tensor(factor * L, dtype=torch.float64)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
         each = loss(self, h, targets)
@@ -241,35 +269,39 @@ class WideHead(nn.Module):
         Several calls of backward() since the last step count as one on the sum of the losses: their minibatches are joined.
         Without any there is no step. The derivatives are divided by grad_scale. What was recorded is used up.
         """
-        records = self._journal.records()
+        journal, layer = self._journal, self.layer
+        records = journal.records()
         if not records:
             return
-        if any(record.h._version != record.version for record in records):
-            raise RuntimeError("WideHead: h was modified in place between backward() and step()")
+        for record in records:
+            if record.h._version != record.version:
+                raise RuntimeError("WideHead: h was modified in place between backward() and step()")
         first = records[0]
-        if len(records) == 1 and isinstance(first, _LossRecord) and first.factor >= 0:
-            if self.layer._options["weight_decay"] == 0 or first.factor == grad_scale:  # else lr is not all that counts
-                rate = lr * first.factor / grad_scale
-                self.layer._core.finish(first.h.numpy(), first.core, rate, first.ticket)
-                self._journal.clear()
+        if len(records) == 1 and type(first) is _LossRecord and first.factor >= 0:
+            h, _, _, targets, factor, ticket = first
+            if factor == grad_scale or layer._options["weight_decay"] == 0:  # else lr is not all that counts
+                layer._core.finish(h.numpy(), targets, lr * factor / grad_scale, ticket)
+                journal.clear()
                 return
-        plain = [self._in_parts(record) if isinstance(record, _LossRecord) else record for record in records]
-        if len(plain) == 1:
-            tensor, _, batch, a, b, g, ticket = plain[0]
-            h, targets = tensor.numpy(), batch.core
+        if len(records) == 1:
+            tensor, _, batch, a, b, g, ticket = self._in_parts(first)
+            hidden, targets = tensor.numpy(), batch.core
         else:
-            h = torch.cat([record.h for record in plain]).numpy()
-            targets, ticket = joined([record.batch for record in plain], self.layer.dtype), 0
+            plain = [self._in_parts(record) for record in records]
+            hidden = torch.cat([record.h for record in plain]).numpy()
+            targets, ticket = joined([record.batch for record in plain], layer.dtype), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
-            b = np.concatenate(list(zeros)) if self.layer._core.uses_sum else None
+            b = np.concatenate(list(zeros)) if layer._core.uses_sum else None
         if grad_scale != 1.0:
             a, b, g, ticket = a / grad_scale, None if b is None else b / grad_scale, g / grad_scale, 0
-        self.layer._core.update(h, targets, a, b, g, lr, None, ticket)
-        self._journal.clear()
+        layer._core.update(hidden, targets, a, b, g, lr, None, ticket)
+        journal.clear()
 
-    def _in_parts(self, record: _LossRecord) -> _Record:
-        """What the statistics path would have recorded."""
+    def _in_parts(self, record: _Record | _LossRecord) -> _Record:
+        """What the statistics path has recorded, or would have."""
+        if isinstance(record, _Record):
+            return record
         before = self._journal
         self._journal = _Journal(self._handle)
         try:
@@ -292,19 +324,15 @@ class WideHead(nn.Module):
         super().zero_grad(set_to_none)
         self._journal.clear()
 
-    def _stamp(self) -> tuple[int, int]:
-        """Another one after every change of W."""
-        return self.layer.steps, self._loads
-
     # ── questions ─────────────────────────────────────────────────────────────────────────────────
 
     def scores(self, h: Tensor, rows: Any) -> Tensor:
         """The outputs named by rows, (m, len(rows))."""
-        return torch.from_numpy(self.layer.scores(self._hidden(h).detach().numpy(), rows))
+        return torch.from_numpy(self.layer.scores(self._hidden(h)[1], rows))
 
     def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best outputs of each example, best first, and their scores: (m, k) each. O(Dd) an example."""
-        outputs, scores = self.layer.top_k(self._hidden(h).detach().numpy(), k)
+        outputs, scores = self.layer.top_k(self._hidden(h)[1], k)
         return torch.from_numpy(outputs.astype(np.int64)), torch.from_numpy(scores)
 
     def weights(self, rows: Any = None) -> Tensor:
@@ -346,7 +374,6 @@ class WideHead(nn.Module):
             error_msgs.append(f"{prefix[:-1] or 'WideHead'}: {error}")
             return
         self._journal.clear()
-        self._loads += 1
 
     def __getstate__(self) -> dict[str, Any]:  # pickle, copy.deepcopy
         return {name: value for name, value in self.__dict__.items() if name != "_journal"}
@@ -362,19 +389,28 @@ class WideHead(nn.Module):
             raise ValueError(f"device {str(moved.device)!r}: this build of widehead has the device cpu only")
         if moved.dtype != self.dtype:
             raise ValueError(f"WideHead: its dtype is {self.dtype} from the start, and cannot become {moved.dtype}")
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        if self._handle is not self._journal.handle:  # PyTorch can be told to make new parameters
+            self._journal = _Journal(self._handle)
+        return self
 
     # ── arguments ─────────────────────────────────────────────────────────────────────────────────
 
-    def _hidden(self, h: Tensor) -> Tensor:
+    def _hidden(self, h: Tensor) -> tuple[Tensor, np.ndarray]:
+        """h as a tensor of the head's type with contiguous rows, and the same for NumPy."""
         if not isinstance(h, Tensor):
             raise TypeError(f"h: {type(h).__name__}, but a tensor is expected")
-        if h.ndim != 2 or h.shape[1] != self.layer.dim:
-            raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self.layer.dim} is expected")
+        if h.dtype is self.dtype and h.is_cpu and h.layout is torch.strided:
+            x = h.detach().numpy()  # from here on NumPy is asked, whose answers are cheaper
+            if x.ndim == 2 and x.shape[1] == self._dim and x.flags.c_contiguous:
+                return h, x
+        if h.ndim != 2 or h.shape[1] != self._dim:
+            raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self._dim} is expected")
         if h.device.type != "cpu":
             raise ValueError(f"h: the tensor is on {h.device}, but the head is on cpu")
         h = h.to(self.dtype)
-        return h if h.stride(1) == 1 and h.stride(0) >= h.shape[1] else h.contiguous()
+        h = h if h.stride(1) == 1 and h.stride(0) >= h.shape[1] else h.contiguous()
+        return h, h.detach().numpy()
 
     def _targets(self, targets: Any) -> Targets:
-        return targets if isinstance(targets, Targets) else Targets(targets, self.layer.outputs, self.layer.dtype)
+        return targets if isinstance(targets, Targets) else Targets(targets, self._outputs, self.layer._dtype)

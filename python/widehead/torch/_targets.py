@@ -16,31 +16,41 @@ PADDING = -1  # in targets (m, K): no target
 class Targets:
     """What the layer is given (the pattern: ``core``), and how what it answers by entry comes back in the targets' shape."""
 
+    _kept: Tensor | None = None  # where targets (m, K) are no padding, if that is not everywhere
+    _values: Any = None  # by entry; None for 1
+    _indices: np.ndarray | None = None  # by entry; None where only the core has them
+    indptr: np.ndarray | None = None  # None for one entry an example
+
     def __init__(self, targets: Any, outputs: int, dtype: np.dtype) -> None:
         self.outputs = outputs
-        self._kept: Tensor | None = None  # where targets (m, K) are no padding, if that is not everywhere
-        self._values: Any = None  # by entry; None for 1
-        self.indptr: np.ndarray | None = None  # None for one entry an example
-        if isinstance(targets, Tensor) and targets.layout == torch.strided:
+        self._dtype = dtype
+        strided = isinstance(targets, Tensor) and targets.layout is torch.strided
+        if strided and targets.dtype is torch.int64 and targets.is_cpu:
+            indices = targets.numpy()
+            if indices.ndim == 1 and indices.flags.c_contiguous:  # as they nearly always are
+                self._shape: tuple[int, ...] = indices.shape
+                self.core = _arrays.targets_class(dtype)(outputs, None, indices, None)  # has a copy: it must convert them
+                self.examples: int = self._shape[0]
+                return
+        if strided:
             self._take_tensor(targets)
         else:
             if isinstance(targets, Tensor):
                 targets = _csr(targets)
             _check_width(targets, outputs)
             if isinstance(targets, tuple) and len(targets) == 3:
-                self.indptr, self.indices, self._values = targets
+                self.indptr, indices, self._values = targets
             elif hasattr(targets, "indptr"):
-                self.indptr, self.indices, self._values = targets.indptr, targets.indices, targets.data
+                self.indptr, indices, self._values = targets.indptr, targets.indices, targets.data
             else:
-                self.indices = targets
-            self.indices = _arrays.to_integers(self.indices, "targets: indices")
+                indices = targets
+            self._indices = _arrays.to_integers(indices, "targets: indices")
             if self.indptr is not None:
                 self.indptr = _arrays.to_integers(self.indptr, "targets: indptr")
-            self._shape: tuple[int, ...] = (len(self.indices),)
-        pattern = self.indices if self.indptr is None else (self.indptr, self.indices, None)
-        self._dtype = dtype
+            self._shape = (len(self._indices),)
+        pattern = self._indices if self.indptr is None else (self.indptr, self._indices, None)
         self.core = _arrays.to_targets(pattern, outputs, dtype)
-        self.examples: int = self.core.examples
+        self.examples = self.core.examples
 
     def _take_tensor(self, targets: Tensor) -> None:
         if targets.ndim not in (1, 2) or targets.dtype.is_floating_point or targets.dtype == torch.bool:
@@ -54,7 +64,15 @@ class Targets:
             if not bool(kept.all()):
                 self._kept = kept
             targets = targets.reshape(-1) if self._kept is None else targets[kept]
-        self.indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
+        self._indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
+
+    @property
+    def indices(self) -> np.ndarray:
+        """The targets by entry."""
+        if self._indices is None:
+            self._indices = np.empty(self.core.nonzeros, np.int32)
+            self.core.copy_indices(self._indices)
+        return self._indices
 
     def with_values(self) -> Any:
         """The targets for the layer's own loss, which looks at the values, too."""
