@@ -63,7 +63,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   for (auto* scratch : {&T_, &Z_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
   this->backend().set_identity(U_T());
   if (options.initial != Initial::zero) {
-    this->fill_initial(store_.view());
+    this->fill_initial(store_.view_to_fill());
     this->gram_of_rows(store_.view(), Q());
     if (common_.in_use()) {
       common_.set_sum_of_rows(this->sum_rows(store_.view()));
@@ -182,6 +182,7 @@ template <class T>
 double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
+  store_.reserve(by.Gamma.rows());  // all that this or a later step writes to V: rows that were targets once
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
   gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), H_hat,
                             grad_H);

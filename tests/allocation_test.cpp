@@ -6,6 +6,7 @@
 #include "count_allocations.h"
 #include "heads_under_test.h"
 #include "oracle.h"
+#include "temporary_folder.h"
 
 namespace widehead::test {
 namespace {
@@ -56,6 +57,26 @@ TEST_P(HeadTest, StepAllocatesNothingAfterWarmUp) {
       }
     }
   });
+}
+
+TEST(Allocations, AStepWithItsRowsInAFileMakesNoneAfterWarmUp) {
+  constexpr Size D = 3000, d = 48;
+  const TemporaryFolder folder;
+  auto options = options_of("windowed");
+  options.layer = {.outputs = D, .dim = d};
+  options.windowed.rows_file = folder / "rows";
+  const auto layer = make_head<float>(options, make_cpu_backend<float>(1));
+  Dice dice(91);
+  std::vector<TypedMinibatch<float>> minibatches;
+  for (int k = 0; k < 3; ++k) minibatches.emplace_back(make_minibatch(dice, {D, d, 100, 4}));
+  Matrix<float> grad_H(d, 100);
+  const auto round = [&] {
+    for (const auto& minibatch : minibatches) layer->step(minibatch.H, minibatch.targets(), 1e-6, grad_H);
+  };
+  for (int k = 0; k < 3; ++k) round();
+  const long before = allocations;
+  for (int k = 0; k < 3; ++k) round();
+  EXPECT_EQ(allocations - before, 0);
 }
 
 TEST(Allocations, SoftmaxHeadsMakeNoneAfterWarmUp) {

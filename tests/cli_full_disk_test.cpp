@@ -1,5 +1,6 @@
 /// The program where a disk is full: one line on stderr, exit code 1, nothing half-written, nothing lost. A limit on
-/// the size of files stands for the disk: the system refuses to write beyond it.
+/// the size of files stands for the disk: the system refuses to write beyond it. A rows file is as long as it will ever
+/// be from the start, so that needs a disk that is really full.
 
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 
 #include "process.h"
 #include "scratch_folder.h"
+#include "small_disk.h"
 
 namespace widehead::test {
 namespace {
@@ -24,13 +26,10 @@ class FullDisk : public testing::Test {
     for (int k = 0; k < 3000; ++k) text += "w" + std::to_string(k * k % 83) + (k % 10 == 9 ? "\n" : " ");
     folder_.file("corpus.txt", text);
   }
-  Arguments train(const Arguments& more = {}, const std::string& dim = "8") const {
+  Arguments train(const Arguments& more = {}, const std::string& dim = "8", const std::string& batch = "32") const {
     Arguments arguments = {"train", "lm", "--corpus", folder_.path("corpus.txt"), "--out", folder_.path("model")};
-    for (const auto* word : {"--embedding", "4", "--hidden", "8", "--batch", "32", "--epochs", "4", "--min-count", "1",
-                             "--threads", "1", "--dim"}) {
-      arguments.emplace_back(word);
-    }
-    arguments.push_back(dim);
+    arguments.insert(arguments.end(), {"--embedding", "4", "--hidden", "8", "--epochs", "4", "--min-count", "1",
+                                       "--threads", "1", "--dim", dim, "--batch", batch});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
@@ -38,13 +37,13 @@ class FullDisk : public testing::Test {
     return Process(arguments, folder_.path("."), largest_file).wait();
   }
   /// Exit code 1, and a last line that says what the system said and names a file; nothing on stdout.
-  static void expect_refused(const Ended& outcome, const std::string& name) {
+  static void expect_refused(const Ended& outcome, const std::string& name, const char* why = "File too large") {
     EXPECT_EQ(outcome.code, 1) << outcome.err;
     EXPECT_EQ(outcome.out, "");
     const auto line = outcome.err.rfind("widehead: ");
     ASSERT_NE(line, std::string::npos) << outcome.err;
     EXPECT_EQ(outcome.err.find('\n', line), outcome.err.size() - 1) << outcome.err;
-    EXPECT_NE(outcome.err.find("File too large", line), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(why, line), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find(name, line), std::string::npos) << name << " | " << outcome.err;
   }
   /// Names in a folder that stand for something unfinished.
@@ -110,6 +109,52 @@ TEST_F(FullDisk, LeavesNoHalfOfAnExportOrAText) {
 TEST_F(FullDisk, RefusesARowsFileThatDoesNotFit) {
   const auto rows = folder_.path("rows");
   expect_refused(run(train({"--rows-file", rows}, "512"), 50'000), rows);
+  EXPECT_FALSE(fs::exists(folder_.path("model")));
+  EXPECT_FALSE(fs::exists(rows));
+}
+
+TEST_F(FullDisk, EndsARunWhoseRowsFindNoRoomAtItsLastCheckpoint) {
+  const SmallDisk disk(200'000);
+  WIDEHEAD_SKIP_WITHOUT(disk);
+  const Arguments often = {"--save-every", "1e-9", "--rows-file"};  // after every step
+  const auto with = [&](Arguments more, const Arguments& even_more) {
+    more.insert(more.end(), even_more.begin(), even_more.end());
+    return train(more, "512", "4");  // two rows a page
+  };
+  const auto weights = [&] {
+    const auto out = folder_.path("vectors");
+    EXPECT_EQ(run({"export", folder_.path("model"), "--vectors", "output", "--format", "npy", "--out", out}).code, 0);
+    return folder_.content("vectors");
+  };
+  ASSERT_EQ(run(with(often, {folder_.path("rows")})).code, 0);
+  const auto wanted = weights();
+  fs::remove_all(folder_.path("model"));
+
+  const auto rows = disk / "rows";
+  const auto refused = [&](const Ended& outcome) {
+    expect_refused(outcome, "rows file " + rows + ": no room left on the disk for ", "No space left on device");
+    EXPECT_EQ(run({"info", folder_.path("model")}).code, 0);
+    EXPECT_EQ(leftovers_in(folder_.path("model")), std::vector<std::string>{});
+  };
+  disk.leave_free(16 * 4096);
+  refused(run(with(often, {rows})));
+  refused(run(with(often, {rows, "--resume"})));  // there is room for what it had learnt, and for no more
+  disk.leave_free(2 * 4096);
+  const auto manifest = folder_.content("model/manifest.json");
+  refused(run(with(often, {rows, "--resume"})));  // not even for that
+  EXPECT_EQ(folder_.content("model/manifest.json"), manifest);
+  disk.leave_all_free();
+  const auto resumed = run(with(often, {rows, "--resume"}));
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(weights(), wanted);
+}
+
+TEST_F(FullDisk, RefusesToStartWithMoreRowsThanThereIsRoomFor) {
+  const SmallDisk disk(100'000);
+  WIDEHEAD_SKIP_WITHOUT(disk);
+  const auto rows = disk / "rows";
+  expect_refused(run(train({"--rows-file", rows, "--init", "normal"}, "512")), "rows file " + rows,
+                 "No space left on device");
   EXPECT_FALSE(fs::exists(folder_.path("model")));
   EXPECT_FALSE(fs::exists(rows));
 }

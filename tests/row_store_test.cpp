@@ -65,9 +65,8 @@ TEST(RowStore, TouchedRowsHaveMemoryAndWhatTheyHadBefore) {
   EXPECT_EQ(norm<float>(store.view().columns(499, 3)), 0);
   EXPECT_EQ(store.rows_written(), 2) << "touching is not writing";
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  auto* const row = reinterpret_cast<char*>(store.view().column(500));
-  for (auto at = reinterpret_cast<std::uintptr_t>(row) / page * page;
-       at < reinterpret_cast<std::uintptr_t>(row) + dim * sizeof(float); at += page) {
+  const auto row = reinterpret_cast<std::uintptr_t>(store.view().column(500));
+  for (auto at = row / page * page; at < row + dim * sizeof(float); at += page) {
     unsigned char resident = 0;
     ASSERT_EQ(mincore(reinterpret_cast<void*>(at), page, &resident), 0);
     EXPECT_EQ(resident & 1, 1);

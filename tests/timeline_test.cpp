@@ -34,7 +34,7 @@ class Pair {
         timeline(*backend, store, param.zero, param.options) {
     if (param.zero) return;
     dice.fill(Z.view());
-    backend->copy(Z, store.view());
+    backend->copy(Z, store.view_to_fill());
   }
 
   std::vector<Index> some_rows() {

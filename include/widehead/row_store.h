@@ -3,8 +3,13 @@
 /// memory that may be larger than RAM. Either way rows are zero at first and cost nothing, neither
 /// time nor memory, until they are written: creating a store is O(1) in D. (A device has no such pages: there all rows
 /// are allocated, and cleared at the speed of its memory.)
+///
+/// A disk may be full. Of a store into a hole of a mapped file the system can only say so by SIGBUS, which ends the
+/// process. So room is made on the disk before a page of the file is written for the first time, where it can still be
+/// refused by an error.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -17,7 +22,7 @@ namespace widehead {
 /// Zeroed bytes from the system, resident only where touched.
 class MappedMemory {
  public:
-  MappedMemory() = default;
+  MappedMemory();
   /// Anonymous memory.
   explicit MappedMemory(std::size_t bytes);
   /// A new, sparse file. @throws std::system_error naming the path, also when the file exists.
@@ -31,13 +36,26 @@ class MappedMemory {
   /// All bytes are zero again, and none is resident.
   void clear();
 
+  bool is_file() const { return room_ != nullptr; }
+  /// Whether bytes first … last − 1 of a file have yet to get room on the disk, before which nobody may write to them.
+  bool needs_room(std::size_t first, std::size_t last) const;
+  /// Makes room on the disk for the pages these bytes lie in, and for no others. What they hold stays. Allocates
+  /// nothing. @return 0, or what the system says against it (errno)
+  [[nodiscard]] int make_room(std::size_t first, std::size_t last);
+  /// The file's name, while it has one; empty for memory.
+  const std::string& path() const;
+  /// Removes the file's name; its bytes stay as long as this object.
+  void remove_name();
+
   void* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
  private:
+  struct Room;  // which pages of the file have room
+
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  bool is_file_ = false;
+  std::unique_ptr<Room> room_;  // of a file only
 };
 
 template <class T>
@@ -56,14 +74,21 @@ class RowStore {
   void gather(std::span<const Index> rows, MatrixView<T> out);
   /// Backend::express_columns of the rows.
   void express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix, MatrixView<T> out);
-  /// Row rows[k] ← column k of in. Rows are distinct.
+  /// Makes sure that the disk has room for these rows. Who must not fail half-way calls it before anything else;
+  /// a row for which there was room once has it forever, and costs one look.
+  /// @throws std::system_error naming the file, the first row without room and their number; all rows are as before
+  void reserve(std::span<const Index> rows);
+  /// Row rows[k] ← column k of in. Rows are distinct. Reserves those that are not.
   void scatter(std::span<const Index> rows, ConstView<T> in) { scatter(rows, in, {}); }
   /// Row rows[k] ← column columns[k] of in.
   void scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns);
-  /// Has the system find memory for these rows, in case they have none yet: who writes them later need not wait for it.
+  /// Has the system find memory for these rows, which are reserved, in case they have none yet: who writes them later need
+  /// not wait for it.
   void touch(std::span<const Index> rows);
-  /// All rows as d x D, to be filled when a layer is made.
-  MatrixView<T> view();
+  /// All rows as d x D, to be read.
+  ConstView<T> view() { return data(); }
+  /// The same to be filled when a layer is made: all rows are reserved. @throws as reserve; then the file is gone
+  MatrixView<T> view_to_fill();
 
   /// @param next_used  the next row that was ever written
   void visit_state(StateVisitor& visitor, const StateVisitor::NextUsed& next_used);
@@ -72,6 +97,11 @@ class RowStore {
   std::int64_t rows_written() const { return rows_written_; }
 
  private:
+  MatrixView<T> data();
+  std::size_t row_bytes() const { return static_cast<std::size_t>(dim_) * sizeof(T); }
+  void reserve(Size first, Size last);
+  [[noreturn]] void refuse(int error, Size first, Size missing) const;
+
   Backend<T>& backend_;
   Size rows_;
   Size dim_;

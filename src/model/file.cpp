@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -171,6 +172,7 @@ void File::read_sparse(std::uint64_t offset, std::span<char> out, bool out_is_ze
     throw FileError(
         fmt::format("{}: ends at byte {}, but {} were expected", path_.string(), size(), offset + out.size()));
   }
+  const auto into_page = reinterpret_cast<std::uintptr_t>(out.data()) % page;  // where `out` begins
   std::vector<char> buffer(std::min<std::size_t>(chunk, out.size()));
   for_each_part(
       offset, offset + out.size(),
@@ -178,8 +180,9 @@ void File::read_sparse(std::uint64_t offset, std::span<char> out, bool out_is_ze
         while (from < to) {
           const auto bytes = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), to - from));
           read(from, bytes);
-          for (std::uint64_t at = from; at < from + bytes.size();) {
-            const std::uint64_t end = end_of_page(at, from + bytes.size());
+          for (std::uint64_t at = from; at < from + bytes.size();) {  // by pages of `out`, not of the file
+            const std::uint64_t end =
+                offset + end_of_page(at - offset + into_page, from + bytes.size() - offset + into_page) - into_page;
             const auto part = bytes.subspan(at - from, end - at);
             if (is_zero(part)) {
               clear(at, end);
