@@ -82,8 +82,8 @@ class RowStore {
   void scatter(std::span<const Index> rows, ConstView<T> in) { scatter(rows, in, {}); }
   /// Row rows[k] ← column columns[k] of in.
   void scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns);
-  /// Has the system find memory for these rows, which are reserved, in case they have none yet: who writes them later need
-  /// not wait for it.
+  /// Has the system find memory for these rows, which are reserved, in case they have none yet: who writes them later
+  /// need not wait for it.
   void touch(std::span<const Index> rows);
   /// All rows as d x D, to be read.
   ConstView<T> view() { return data(); }
