@@ -116,10 +116,12 @@ TEST_F(FullDisk, RefusesARowsFileThatDoesNotFit) {
 TEST_F(FullDisk, EndsARunWhoseRowsFindNoRoomAtItsLastCheckpoint) {
   const SmallDisk disk(200'000);
   WIDEHEAD_SKIP_WITHOUT(disk);
-  const Arguments often = {"--save-every", "1e-9", "--rows-file"};  // after every step
+  const std::size_t page = 4096;
+  folder_.file("corpus.txt", folder_.content("corpus.txt").substr(0, 300));  // 20 steps an epoch, of up to 4 new rows
+  const Arguments often = {"--save-every", "1e-9", "--rows-file"};           // after every step
   const auto with = [&](Arguments more, const Arguments& even_more) {
     more.insert(more.end(), even_more.begin(), even_more.end());
-    return train(more, "512", "4");  // two rows a page
+    return train(more, "256", "4");  // four rows a page
   };
   const auto weights = [&] {
     const auto out = folder_.path("vectors");
@@ -136,10 +138,11 @@ TEST_F(FullDisk, EndsARunWhoseRowsFindNoRoomAtItsLastCheckpoint) {
     EXPECT_EQ(run({"info", folder_.path("model")}).code, 0);
     EXPECT_EQ(leftovers_in(folder_.path("model")), std::vector<std::string>{});
   };
-  disk.leave_free(16 * 4096);
+  disk.leave_free(7 * page);
   refused(run(with(often, {rows})));
   refused(run(with(often, {rows, "--resume"})));  // there is room for what it had learnt, and for no more
-  disk.leave_free(2 * 4096);
+  fs::remove(rows);
+  disk.leave_free(2 * page);
   const auto manifest = folder_.content("model/manifest.json");
   refused(run(with(often, {rows, "--resume"})));  // not even for that
   EXPECT_EQ(folder_.content("model/manifest.json"), manifest);
@@ -150,7 +153,7 @@ TEST_F(FullDisk, EndsARunWhoseRowsFindNoRoomAtItsLastCheckpoint) {
 }
 
 TEST_F(FullDisk, RefusesToStartWithMoreRowsThanThereIsRoomFor) {
-  const SmallDisk disk(100'000);
+  const SmallDisk disk(40'000);
   WIDEHEAD_SKIP_WITHOUT(disk);
   const auto rows = disk / "rows";
   expect_refused(run(train({"--rows-file", rows, "--init", "normal"}, "512")), "rows file " + rows,
