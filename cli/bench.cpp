@@ -43,6 +43,7 @@ struct Settings {
   std::int64_t turn_steps = 1000;
   int threads = 0;
   std::string device = "cpu";
+  bool tf32 = false;
   Precision precision = Precision::f32;
   bool json = false;
   SyntheticOptions data;
@@ -152,8 +153,10 @@ VerifyReport require_exact(const Settings& settings, const Shape& shape, const s
   options.steps = 20;
   options.threads = settings.threads;
   options.device = settings.device;
+  options.tf32 = settings.tf32;
   auto report = verify<T>(options);
-  const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-12;
+  // TF32 rounds the factors of a product to 11 bits instead of 24: the same multiple of a coarser rounding.
+  const double tolerance = settings.tf32 ? 1e-5 * (1 << 13) : std::is_same_v<T, float> ? 1e-5 : 1e-12;
   const double worst = std::max({report.rel_W, report.rel_Q, report.rel_grad, report.rel_loss});
   if (!report.error.empty() || !(worst <= tolerance)) {
     throw std::runtime_error(
@@ -205,15 +208,17 @@ class Printer {
 
 template <class T>
 Json describe(const Settings& settings, const Shape& shape, const OutputLayer<T>& layer) {
-  return {{"head", layer.head()},
-          {"loss", layer.loss_name()},
-          {"outputs", shape.outputs},
-          {"dim", shape.dim},
-          {"batch", shape.batch},
-          {"nonzeros", shape.nonzeros},
-          {"dtype", name_of(settings.precision)},
-          {"threads", layer.backend().threads()},
-          {"device", layer.backend().device()}};
+  Json line = {{"head", layer.head()},
+               {"loss", layer.loss_name()},
+               {"outputs", shape.outputs},
+               {"dim", shape.dim},
+               {"batch", shape.batch},
+               {"nonzeros", shape.nonzeros},
+               {"dtype", name_of(settings.precision)},
+               {"threads", layer.backend().threads()},
+               {"device", layer.backend().device()}};
+  if (settings.tf32) line["tf32"] = true;
+  return line;
 }
 
 template <class T>
@@ -297,7 +302,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
     }
     double windows() const { return counter(*layer, "absorbs") + counter(*layer, "flips"); }
   };
-  const auto backend = make_backend<T>(settings.device, settings.threads);
+  const auto backend = make_backend<T>(settings.device, settings.threads, settings.tf32);
   std::list<RowsFile> rows_files;
   Matrix<T> grad_H(shape.dim, shape.batch, backend->memory());
   std::vector<Contestant> contestants;
@@ -431,7 +436,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object a line");
   add_precision(*command, settings->precision);
   add_threads(*command, settings->threads);
-  add_device(*command, settings->device);
+  add_layer_device(*command, settings->device, settings->tf32);
   add_choice(*command, "--activation", settings->data.activation, activation_names(),
              "what the hidden vectors come out of");
   add_choice(*command, "--init", settings->head.layer.initial, initial_names(), "initial W");

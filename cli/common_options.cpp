@@ -33,10 +33,16 @@ void add_threads(CLI::App& command, int& threads) {
       ->capture_default_str();
 }
 
-void add_device(CLI::App& command, std::string& device) {
-  command.add_option("--device", device, "where the layer lives and computes; N is the number of a GPU")
+void add_device(CLI::App& command, std::string& device, const std::string& help) {
+  command.add_option("--device", device, help + "; N is the number of a GPU")
       ->type_name(device_type)
       ->capture_default_str();
+}
+
+void add_layer_device(CLI::App& command, std::string& device, bool& tf32) {
+  add_device(command, device, "where the layer lives and computes");
+  command.add_flag("--tf32", tf32,
+                   "products of float32 matrices on a GPU by TF32 tensor cores: faster, 10 bits of mantissa");
 }
 
 /// Parameters are set once all is read: they may come before the names of the losses that have them.

@@ -78,7 +78,10 @@ std::string_view name_of(Precision precision);
 
 void add_precision(CLI::App& command, Precision& precision);
 void add_threads(CLI::App& command, int& threads);
-void add_device(CLI::App& command, std::string& device);
+/// --device: the help says what is where.
+void add_device(CLI::App& command, std::string& device, const std::string& help);
+/// --device --tf32, of a layer.
+void add_layer_device(CLI::App& command, std::string& device, bool& tf32);
 /// --loss LIST --epsilon --scale --shift --unobserved --observed
 void add_losses(CLI::App& command, std::vector<Loss>& losses);
 /// --weight-decay --init-scale --seed

@@ -41,11 +41,13 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
                  {"batch", options.data.batch},
                  {"nonzeros", options.data.nonzeros},
                  {"dtype", name_of(settings.precision)},
+                 {"device", options.device},
                  {"activation", name_of(options.data.activation, activation_names())},
                  {"loss", name_of(options.head.layer.loss)},
                  {"lambda", options.lambda},
                  {"init", name_of(options.head.layer.initial, initial_names())},
                  {"weight_decay", options.head.layer.weight_decay}};
+  if (options.tf32) object["tf32"] = true;
   if (options.head.head == "factored") {
     object["inverse"] = name_of(options.head.factored.inverse, inverse_names());
     object["stabilizer"] = name_of(options.head.factored.stabilizer.kind, stabilize_names());
@@ -64,10 +66,10 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
 void print_text(const Settings& settings, const VerifyReport& report) {
   const auto& options = settings.verify;
   fmt::print("{} ({}) beside dense (f64): {}, D = {}, d = {}, m = {}, K = {}, {}, {}, λ₁ = {}, {} steps\n",
-             options.head.head, name_of(settings.precision), name_of(options.head.layer.loss),
-             options.head.layer.outputs, options.head.layer.dim, options.data.batch, options.data.nonzeros,
-             name_of(options.data.activation, activation_names()), name_of(options.head.layer.initial, initial_names()),
-             options.lambda, report.steps);
+             options.head.head, options.tf32 ? "f32 by TF32" : name_of(settings.precision),
+             name_of(options.head.layer.loss), options.head.layer.outputs, options.head.layer.dim, options.data.batch,
+             options.data.nonzeros, name_of(options.data.activation, activation_names()),
+             name_of(options.head.layer.initial, initial_names()), options.lambda, report.steps);
   fmt::print("  relative difference   W {:.2e}   Q {:.2e}   w̄ {:.2e}   ∇H {:.2e}   loss {:.2e}\n", report.rel_W,
              report.rel_Q, report.rel_w_bar, report.rel_grad, report.rel_loss);
   if (report.steps > 0) {
@@ -162,7 +164,7 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_flag("--json", settings->json, "print one JSON object");
   add_precision(*command, settings->precision);
   add_threads(*command, options.threads);
-  add_device(*command, options.device);
+  add_layer_device(*command, options.device, options.tf32);
   add_target_law(*command, options.data.targets);
   add_losses(*command, settings->losses);
   add_layer_options(*command, options.head.layer);

@@ -52,7 +52,7 @@ VerifyReport verify(const VerifyOptions& options, const std::function<void(std::
   data.outputs = options.head.layer.outputs;
   data.dim = options.head.layer.dim;
   const SyntheticStream<double> stream(data);
-  const auto layer = make_head<T>(options.head, make_backend<T>(options.device, options.threads));
+  const auto layer = make_head<T>(options.head, make_backend<T>(options.device, options.threads, options.tf32));
   const auto verifiable = spherical_head_names();
   if (std::find(verifiable.begin(), verifiable.end(), layer->head()) == verifiable.end()) {
     throw std::invalid_argument(fmt::format("verify: head '{}' minimises the {}, which the dense layer does not",

@@ -174,6 +174,18 @@ TEST(Device, IsNamedByUsers) {
   }
 }
 
+TEST(Device, HasTf32ForFloatsOnGpusOnly) {
+  expect_throw<std::invalid_argument>([] { make_backend<float>("cpu", 1, true); }, {"tf32", "cpu"});
+  for (const char* name : {"cpu", "cuda", "cuda:1"}) {
+    expect_throw<std::invalid_argument>([&] { make_backend<double>(name, 1, true); }, {"tf32"});
+  }
+  if (cuda_devices() > 0) {
+    EXPECT_EQ(make_backend<float>("cuda", 1, true)->device(), "cuda");
+  } else {
+    expect_throw<BackendError>([] { make_backend<float>("cuda", 1, true); }, {"CUDA"});
+  }
+}
+
 TEST(Device, ThatIsNotThereIsRefused) {
   if (WIDEHEAD_TEST_CUDA == 0) {
     EXPECT_EQ(cuda_devices(), 0);

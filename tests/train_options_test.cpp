@@ -163,6 +163,16 @@ TEST(Options, AreRefusedInTheWordsOfTheTable) {
                    o.head = "dense";
                  }),
             "--rows-file: only the windowed head has one, not dense");
+  EXPECT_EQ(text(Job::lm, [](O& o) { o.tf32 = true; }), "--tf32: --device is cpu, and only GPUs have TF32");
+  const auto on_gpu = [&](const std::string& dtype) {
+    return text(Job::items, [&](O& o) {
+      o.tf32 = true;
+      o.device = "cuda:1";
+      o.dtype = dtype;
+    });
+  };
+  EXPECT_EQ(on_gpu("f32"), "");
+  EXPECT_EQ(on_gpu("f64"), "--tf32: it is for products of float32 matrices, but --dtype is f64");
   EXPECT_EQ(text(Job::labels, [](O& o) { o.combine = "nonsense"; }), "");  // no option of this job
 }
 

@@ -10,8 +10,10 @@ namespace widehead {
 
 /// "cpu", "cuda" (the first GPU) or "cuda:1" (the second).
 /// @param threads  of the CPU; 0 means one per available core
-/// @throws std::invalid_argument for any other name, BackendError where there is no such device
+/// @param tf32     see CudaOptions
+/// @throws std::invalid_argument for any other name, and for TF32 on the CPU or in double, where there is none;
+///         BackendError where there is no such device
 template <class T>
-std::shared_ptr<Backend<T>> make_backend(std::string_view device, int threads = 0);
+std::shared_ptr<Backend<T>> make_backend(std::string_view device, int threads = 0, bool tf32 = false);
 
 }  // namespace widehead

@@ -18,6 +18,7 @@ struct VerifyOptions {
   double lambda = 0.05;  ///< λ₁ = 2ηa‖H‖₂²: η follows each minibatch (OutputLayer::eta_for)
   int threads = 0;
   std::string device = "cpu";  ///< of the head; the truth is always computed on the CPU
+  bool tf32 = false;           ///< of the head, on a GPU (CudaOptions)
 };
 
 /// Normwise relative differences (Frobenius) to the dense float64 layer, all at the last step both took.

@@ -158,6 +158,8 @@ std::vector<OptionSpec> make_table() {
           word("dtype", &O::dtype, {"f32", "f64"}, "precision"),
           number("threads", &O::threads, 0, 1024, "threads; 0 means one per core"),
           text("device", &O::device, "where the network lives and computes; N is the number of a GPU"),
+          flag("tf32", &O::tf32,
+               "products of float32 matrices on a GPU by TF32 tensor cores: faster, 10 bits of mantissa"),
           number("seed", &O::seed, 0, 9e15, "seed of everything random"),
       });
   append(table, "Run", Kind::run,
@@ -301,6 +303,13 @@ void check(Job job, const TrainOptions& options) {
     throw std::invalid_argument("--lambda 0: expected a number > 0, or --head-lr");
   if (!options.rows_file.empty() && options.head != "windowed") {
     throw std::invalid_argument(fmt::format("--rows-file: only the windowed head has one, not {}", options.head));
+  }
+  if (options.tf32 && options.device == "cpu") {
+    throw std::invalid_argument("--tf32: --device is cpu, and only GPUs have TF32");
+  }
+  if (options.tf32 && options.dtype != "f32") {
+    throw std::invalid_argument(
+        fmt::format("--tf32: it is for products of float32 matrices, but --dtype is {}", options.dtype));
   }
 }
 

@@ -32,11 +32,12 @@ class Run final : TrainerHooks {
         folder_(std::move(folder)),
         observer_(observer),
         resumed_(folder_.generation() > 0),
+        backend_(make_backend<T>(options.device, static_cast<int>(options.threads), options.tf32)),
         data_(load_job_data<T>(job, options, names_path(), (folder_.path() / model_files::tokens).string(),
                                [&](double share) { observer.reading(share); })),
         counts_(data_->counts().begin(), data_->counts().end()),
         network_(network_options(job, options, data_->source().features(), data_->source().outputs(), counts_),
-                 make_backend<T>(options.device, static_cast<int>(options.threads))),
+                 backend_),
         trainer_(trainer_options(options), network_, data_->source(), *this) {
     observer_.note(data_->description());
     if (resumed_) load();
@@ -152,6 +153,7 @@ class Run final : TrainerHooks {
   ModelFolder folder_;
   RunObserver& observer_;
   bool resumed_;
+  std::shared_ptr<Backend<T>> backend_;  // before the data, which may take long to read: there may be no such device
   std::unique_ptr<JobData<T>> data_;
   std::vector<std::int64_t> counts_;
   Network<T> network_;

@@ -74,6 +74,7 @@ struct TrainOptions {
   std::string dtype;
   std::int64_t threads = 0;
   std::string device = "cpu";
+  bool tf32 = false;
   std::int64_t seed = 0;
 
   // the run itself, not the model
