@@ -210,7 +210,7 @@ void print_text(const Json& result) {
 
 int run(const Settings& settings) {
   check(job_of(settings.model.path), settings);
-  const auto model = open_model(settings.model.path, settings.model.threads);
+  const auto model = open(settings.model);
   const auto result = std::visit([&](const auto& opened) { return evaluate(opened, settings); }, model);
   if (settings.json) {
     fmt::print("{}\n", result.dump());

@@ -65,7 +65,7 @@ int write(const Model<T>& model, const Settings& settings) {
 }
 
 int run(const Settings& settings) {
-  const auto model = open_model(settings.model.path, settings.model.threads);
+  const auto model = open(settings.model);
   return std::visit([&](const auto& opened) { return write(opened, settings); }, model);
 }
 

@@ -74,8 +74,11 @@ OptionText describe(const CLI::Option& option) {
   if (option.get_expected_max() == 0) return text;
 
   const auto type = option.get_type_name();
-  text.choices = choices_of(type);
-  text.metavar = text.choices.empty() ? metavar_of(type) : fmt::format("{}", fmt::join(text.choices, "|"));
+  const bool is_device = type == device_type;
+  text.choices = is_device ? std::vector<std::string>{"cpu", "cuda"} : choices_of(type);
+  text.metavar = is_device              ? device_type
+                 : text.choices.empty() ? metavar_of(type)
+                                        : fmt::format("{}", fmt::join(text.choices, "|"));
   text.is_file = text.metavar == file_type;
   text.is_folder = text.metavar == folder_type;
   if (characters(text.metavar) > longest_choices) {

@@ -11,7 +11,7 @@ namespace widehead::cli {
 /// Names of types that are files and folders: the help shows them, completions act on them.
 inline constexpr const char* file_type = "FILE";
 inline constexpr const char* folder_type = "DIR";
-inline constexpr const char* device_type = "cpu|cuda[:N]";
+inline constexpr const char* device_type = "cpu|cuda[:N]";  ///< the only one with a colon in its name
 
 struct OptionText {
   std::string name;                  ///< "--dim", "-h,--help", or "MODEL" of a positional

@@ -17,7 +17,9 @@ Output shown below is from real runs on two cores of an AMD EPYC that were share
 
 **Exit codes**: 0 done; 1 failed: a file is missing or not what it should be, a head stopped or missed its `--tolerance`, a library failed; 2 wrong usage; 130 a training run ended by Ctrl-C, saved. Results go to stdout; progress and messages, one line `widehead: …`, to stderr.
 
-**Threads**: `--threads 0`, the default, is one per core. Threads that wait sleep after some 10 µs, so that a busy machine does not stall the program; `OMP_WAIT_POLICY` and `GOMP_SPINCOUNT` are respected where set. In a program of your own, set `OMP_WAIT_POLICY=passive` before it starts where it shares its cores.)md"},
+**Threads**: `--threads 0`, the default, is one per core. Threads that wait sleep after some 10 µs, so that a busy machine does not stall the program; `OMP_WAIT_POLICY` and `GOMP_SPINCOUNT` are respected where set. In a program of your own, set `OMP_WAIT_POLICY=passive` before it starts where it shares its cores.
+
+**Devices**: `--device` is where a command computes, the CPU unless told, also with a model that was trained on a GPU: a model can be used on either. A name that is no device's is wrong usage; a GPU that is not there, or a program built without CUDA, is a failure. `--tf32` is for GPUs ([gpu.md](gpu.md)).)md"},
     {"widehead train lm",
      R"md(Words are counted, the corpus is kept as ids in the model's folder while the run lasts, and the end of it is held out. The same command with `--resume` goes on where a run was stopped.
 

@@ -14,7 +14,10 @@ namespace widehead::cli {
 void add_model(CLI::App& command, ModelArgument& model) {
   command.add_option("MODEL", model.path, "folder of a trained model")->required()->type_name(folder_type);
   add_threads(command, model.threads);
+  add_device(command, model.device, "where the model computes, whichever it was trained on");
 }
+
+AnyModel open(const ModelArgument& model) { return open_model(model.path, model.threads, model.device); }
 
 void add_vector_kind(CLI::App& command, VectorKind& kind) {
   static constexpr std::array<std::pair<std::string_view, VectorKind>, 2> names = {

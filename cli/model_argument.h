@@ -16,10 +16,12 @@ namespace widehead::cli {
 struct ModelArgument {
   std::string path;
   int threads = 0;
+  std::string device = "cpu";  ///< where it computes now, not where it was trained: that device may not be here
 };
 
-/// MODEL and --threads.
+/// MODEL, --threads and --device.
 void add_model(CLI::App& command, ModelArgument& model);
+AnyModel open(const ModelArgument& model);
 
 /// --vectors input|output.
 void add_vector_kind(CLI::App& command, VectorKind& kind);

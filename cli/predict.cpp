@@ -233,7 +233,7 @@ int predict(const Model<T>& model, const Settings& settings) {
 }
 
 int run(const Settings& settings) {
-  const auto model = open_model(settings.model.path, settings.model.threads);
+  const auto model = open(settings.model);
   return std::visit([&](const auto& opened) { return predict(opened, settings); }, model);
 }
 

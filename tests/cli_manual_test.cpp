@@ -38,6 +38,19 @@ TEST(Help, ShowsTypesDefaultsAndChoices) {
   }
 }
 
+TEST(Help, NamesDevicesAndSaysWhichIsMeant) {
+  for (const std::string command : {"eval", "predict", "neighbours", "export"}) {
+    const auto help = run(command + " --help").out;
+    EXPECT_NE(help.find("--device cpu|cuda[:N]"), std::string::npos) << help;
+    EXPECT_NE(help.find("whichever it was trained on"), std::string::npos) << help;
+  }
+  for (const std::string command : {"train lm", "train labels", "train items", "verify", "bench step"}) {
+    const auto help = run(command + " --help").out;
+    EXPECT_NE(help.find("--device cpu|cuda[:N]"), std::string::npos) << help;
+    EXPECT_NE(help.find("--tf32"), std::string::npos) << help;
+  }
+}
+
 TEST(Manual, IsDocsCliMd) {
   const auto printed = run("manual");
   ASSERT_EQ(printed.code, 0) << printed.err;
@@ -103,6 +116,7 @@ TEST_F(Completion, OffersTheOptionsOfTheCommandAndTheirValues) {
   EXPECT_EQ(complete({"widehead", "train", "lm", "--activation", ""}), (Words{"relu", "tanh", "sigmoid", "identity"}));
   EXPECT_EQ(complete({"widehead", "train", "lm", "--dim", "64", "--activation", "ta"}), (Words{"tanh"}));
   EXPECT_EQ(complete({"widehead", "train", "lm", "--dim", ""}), Words{}) << "a number: nothing to offer";
+  EXPECT_EQ(complete({"widehead", "predict", "model", "--device", ""}), (Words{"cpu", "cuda"}));
   EXPECT_EQ(complete({"widehead", "completion", "z"}), (Words{"zsh"}));
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "edited_model.h"
 #include "errors.h"
 #include "jobs_under_test.h"
 #include "widehead/data/corpus.h"
@@ -124,36 +125,10 @@ TEST(ModelInfo, IsCheckedWhenRead) {
 
 // ── models that lie ─────────────────────────────────────────────────────────────────────────────
 
-/// A copy of a model with all checksums right, whose config and info were tampered with.
+/// A copy of the folder's model whose config and info were tampered with.
 std::string tampered(const ScratchFolder& folder, const std::function<void(std::string&)>& edit_config,
                      const std::function<void(ModelInfo&)>& edit_info = {}) {
-  const auto model = ModelFolder::open(folder.path("model"));
-  const auto path = folder.path("tampered");
-  fs::remove_all(path);
-  auto copy = ModelFolder::create(path);
-  auto change = copy.begin();
-  auto config = content_of(model.path_of(model_files::config));
-  if (edit_config) edit_config(config);
-  std::ofstream(change.fixed_file(model_files::config)) << config;
-  for (const auto* role : {model_files::state, model_files::rows}) {
-    if (model.has(role)) fs::copy_file(model.path_of(role), change.file(role));
-  }
-  for (const auto* role : {model_files::vocabulary, model_files::items}) {
-    if (model.has(role)) fs::copy_file(model.path_of(role), change.fixed_file(role));
-  }
-  auto info = ModelInfo::from_json(model.info(), path);
-  if (edit_info) edit_info(info);
-  change.commit(info.to_json());
-  return path;
-}
-
-/// Replaces the line of an option.
-auto with(const std::string& name, const std::string& value) {
-  return [=](std::string& config) {
-    const auto begin = ("\n" + config).find("\n" + name + " = ");
-    ASSERT_NE(begin, std::string::npos) << name << " in " << config;
-    config.replace(begin, config.find('\n', begin) - begin, name + " = " + value);
-  };
+  return copy_model(folder.path("model"), folder.path("tampered"), {edit_config, edit_info, {}});
 }
 
 TEST(Model, OfACopyIsOpened) {
@@ -208,6 +183,75 @@ TEST(Model, ADimWithoutHiddenLayersIsCheckedAgainstTheHead) {
                           {"tensor 'network.input.embeddings.value' is {30, 8}"});
   expect_throw<FileError>([&] { open_model(tampered(folder, with("embedding", "8"))); },  // that is one layer more
                           {"tensor 'network.hidden1.weights.value' is missing, which the options ask for"});
+}
+
+// ── devices ─────────────────────────────────────────────────────────────────────────────────────
+
+TEST(Model, OpensOnADeviceByName) {
+  const ScratchFolder folder;
+  const auto options = small_job(folder, Job::labels);
+  train(Job::labels, options);
+  const auto any = open_model(options.out, 1, "cpu");
+  EXPECT_EQ(std::get<Model<float>>(any).network->head().backend().device(), "cpu");
+  expect_throw<std::invalid_argument>([&] { open_model(options.out, 1, "abacus"); }, {"device 'abacus' is unknown"});
+  if (cuda_devices() > 0) {
+    const auto there = open_model(options.out, 1, "cuda");
+    EXPECT_EQ(std::get<Model<float>>(there).network->head().backend().device(), "cuda");
+  } else {
+    expect_throw<BackendError>([&] { open_model(options.out, 1, "cuda"); }, {"CUDA"});
+  }
+}
+
+/// A run on a GPU leaves a config that says so, and a timeline with products (timeline.h), which a layer on the CPU can
+/// be told to keep as well. What it leaves opens on the CPU, and answers as the network that was saved.
+TEST(Model, OfAGpuOpensOnTheCpu) {
+  const ScratchFolder folder;
+  auto options = small_job(folder, Job::labels);
+  options.dtype = "f64";
+  options.window = 20;  // less than a minibatch: every step ends one
+  train(Job::labels, options);
+  auto trained = open_model(options.out, 1);
+  auto& model = std::get<Model<double>>(trained);
+  auto network = network_options(Job::labels, options, model.info.features, model.info.outputs, model.counts);
+  network.head.windowed.timeline.keeps_products = true;
+  Network<double> of_gpu(network, make_cpu_backend<double>(1));
+  const auto data = read_labels(options.train.front());
+  const RowsSource<double> source(data.features, data.inputs, data.targets, data.outputs, {}, {.shuffle = false});
+  Batch<double> batch;
+  for (Cursor at; at.epoch == 0; at = batch.next) {
+    source.fill(at, 32, batch);
+    of_gpu.step(batch.inputs.view(source.features()), batch.targets.view(source.outputs()), 0.01, 1);
+  }
+
+  ModelEdits edits;
+  edits.config = with("device", R"("cuda:3")");
+  edits.write_state = [&](const fs::path& path) {
+    save_state(path, [&](StateVisitor& state) {
+      state.list("counts", model.counts);
+      const auto scope = state.scope("network");
+      of_gpu.visit_state(state);
+    });
+    const SafetensorsFile saved(path);
+    EXPECT_TRUE(std::ranges::any_of(saved.tensors(), [](const auto& tensor) {
+      return tensor.name == "network.head.timeline.to_now" && tensor.bytes > 0;
+    })) << "nothing to convert";
+  };
+  const auto path = copy_model(options.out, folder.path("of_gpu"), edits);
+  const auto opened = open_model(path, 1);
+  const auto& on_cpu = std::get<Model<double>>(opened);
+  EXPECT_EQ(on_cpu.options.device, "cuda:3") << "it stays known where it was trained";
+  EXPECT_EQ(on_cpu.network->head().backend().device(), "cpu");
+
+  const auto evaluate = [&](Network<double>& of) {
+    Predictor<double> predictor(of, {});
+    return evaluate_labels<double>(of, predictor, source, data.targets, model.counts, model.info.examples, 0);
+  };
+  const auto figures = evaluate(*on_cpu.network), expected = evaluate(of_gpu);
+  ASSERT_EQ(figures.size(), expected.size());
+  for (std::size_t i = 0; i < figures.size(); ++i) {
+    EXPECT_NEAR(figures[i].second, expected[i].second, 1e-10) << figures[i].first;
+  }
+  EXPECT_NE(evaluate(*model.network), expected) << "the steps after the run changed nothing";
 }
 
 // ── rows in a file of their own ─────────────────────────────────────────────────────────────────

@@ -68,7 +68,7 @@ class ItemsData final : public JobData<T> {
 
   Figures evaluate(Network<T>& network) override {
     if (held_out_.nonzeros() == 0) return {};
-    Predictor<T> predictor(network, target_scale<T>(options_, counts_));
+    Predictor<T> predictor(network, target_scale<T>(options_, counts_), static_cast<int>(options_.threads));
     return evaluate_items<T>(predictor, *validation_, held_out_, training_.ratings, options_.valid_examples);
   }
 

@@ -44,7 +44,7 @@ class LabelsData final : public JobData<T> {
 
   Figures evaluate(Network<T>& network) override {
     if (!validation_) return {};
-    Predictor<T> predictor(network, scale());
+    Predictor<T> predictor(network, scale(), static_cast<int>(options_.threads));
     return evaluate_labels<T>(network, predictor, *validation_, held_out_.targets, counts_, training_.examples,
                               options_.valid_examples);
   }

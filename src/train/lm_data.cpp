@@ -68,7 +68,7 @@ class LmData final : public JobData<T> {
 
   Figures evaluate(Network<T>& network) override {
     if (!validation_) return {};
-    Predictor<T> predictor(network, target_scale<T>(options_, counts_));
+    Predictor<T> predictor(network, target_scale<T>(options_, counts_), static_cast<int>(options_.threads));
     return evaluate_words<T>(network, predictor, *validation_, options_.valid_examples);
   }
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "widehead/device.h"
 #include "widehead/errors.h"
 #include "widehead/model/model_folder.h"
 #include "widehead/model/safetensors.h"
@@ -75,9 +76,12 @@ void check_sizes(const SafetensorsFile& state, const SafetensorsFile* rows, cons
 
 /// Reads the state of a run as far as a model in use needs it.
 template <class T>
-Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions options, int threads) {
+Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions options, int threads,
+                 const std::string& device) {
+  const auto backend = make_backend<T>(device, threads);  // first: there may be no such device
   Model<T> model;
   model.info = info;
+  model.threads = threads;
   if (folder.has(model_files::vocabulary)) model.vocabulary = Vocabulary::load(folder.path_of(model_files::vocabulary));
   if (folder.has(model_files::items)) model.items = ItemIndex::load(folder.path_of(model_files::items));
   const auto named = model.vocabulary ? model.vocabulary->size() : model.items ? model.items->size() : info.outputs;
@@ -85,6 +89,7 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
     throw FileError(
         fmt::format("{}: names of {} outputs, but the model has {}", folder.path().string(), named, info.outputs));
   }
+  if (!backend->memory().is_host()) options.rows_file.clear();  // V is read into the device's memory
   std::string scratch;  // V of a model that was trained out of memory is read into a file that nobody else sees
   if (!options.rows_file.empty()) {
     scratch = (folder.path() / fmt::format("rows.{}.tmp", getpid())).string();
@@ -102,10 +107,11 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
   const auto network = network_options(info.job, options, info.features, info.outputs, model.counts);
   check_sizes(state, rows_file, network);
   try {
-    model.network = std::make_unique<Network<T>>(network, make_cpu_backend<T>(threads));
+    model.network = std::make_unique<Network<T>>(network, backend);
   } catch (const std::bad_alloc&) {
     if (!scratch.empty()) std::filesystem::remove(scratch);
-    throw FileError(fmt::format("{}: no memory for the network that its options describe", folder.path().string()));
+    throw FileError(fmt::format("{}: device {} has no memory for the network that its options describe",
+                                folder.path().string(), backend->device()));
   }
   if (!scratch.empty()) std::filesystem::remove(scratch);
   state.load_part(
@@ -169,17 +175,17 @@ std::optional<Index> Model<T>::find(std::string_view name) const {
 
 template <class T>
 Predictor<T> Model<T>::predictor() const {
-  return Predictor<T>(*network, target_scale<T>(options, counts));
+  return Predictor<T>(*network, target_scale<T>(options, counts), threads);
 }
 
-AnyModel open_model(const std::string& path, int threads) {
+AnyModel open_model(const std::string& path, int threads, const std::string& device) {
   const auto folder = ModelFolder::open(path);
   const auto info = ModelInfo::from_json(folder.info(), path);
   auto options = read_toml(folder.path_of(model_files::config), &info.job).options;
   options.out = path;
   check(info.job, options);
-  if (options.dtype == "f64") return open_in<double>(folder, info, std::move(options), threads);
-  return open_in<float>(folder, info, std::move(options), threads);
+  if (options.dtype == "f64") return open_in<double>(folder, info, std::move(options), threads, device);
+  return open_in<float>(folder, info, std::move(options), threads, device);
 }
 
 template struct Model<float>;

@@ -1,6 +1,7 @@
 #include "widehead/train/predictor.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <numeric>
@@ -13,11 +14,20 @@ namespace {
 
 constexpr Size outputs_per_block = 8192;
 
+/// A device computes scores, and the host ranks them: with as many threads as there are, not with the device's one.
+template <class T>
+int ranking_threads(Backend<T>& backend, int threads) {
+  if (backend.memory().is_host()) return backend.threads();
+  return threads > 0 ? threads : omp_get_num_procs();
+}
+
 }  // namespace
 
 template <class T>
-Predictor<T>::Predictor(Network<T>& network, std::vector<T> target_scale)
-    : network_(network), target_scale_(std::move(target_scale)) {}
+Predictor<T>::Predictor(Network<T>& network, std::vector<T> target_scale, int threads)
+    : network_(network),
+      target_scale_(std::move(target_scale)),
+      threads_(ranking_threads(network.head().backend(), threads)) {}
 
 template <class T>
 void Predictor<T>::for_each_block_of_scores(ConstView<T> H, const std::function<void(Size, ConstView<T>)>& visit) {
@@ -43,7 +53,7 @@ std::vector<std::vector<Scored>> Predictor<T>::top_k(const SparseBatch<T>& X, Si
   const auto H = network_.hidden(X);
   std::vector<BestList<T>> best(static_cast<std::size_t>(H.cols), BestList<T>(k));
   for_each_block_of_scores(H, [&](Size first, ConstView<T> scores) {
-#pragma omp parallel for num_threads(network_.head().backend().threads())
+#pragma omp parallel for num_threads(threads_)
     for (Size j = 0; j < H.cols; ++j) {
       const auto unwanted = excluded ? excluded(j) : std::span<const Index>();
       auto next = std::ranges::lower_bound(unwanted, static_cast<Index>(first));
@@ -79,7 +89,7 @@ std::vector<double> Predictor<T>::ranks(const SparseBatch<T>& X, const SparseBat
   network_.head().scores(H, rows, own);
   std::vector<double> ranks(m, 1.0);
   for_each_block_of_scores(H, [&](Size first, ConstView<T> scores) {
-#pragma omp parallel for num_threads(network_.head().backend().threads())
+#pragma omp parallel for num_threads(threads_)
     for (std::size_t j = 0; j < m; ++j) {
       const Size target = rows[j] - first;
       const T* score = scores.column(static_cast<Size>(j));

@@ -49,6 +49,7 @@ struct Model {
   std::optional<Vocabulary> vocabulary;  ///< of lm
   std::optional<ItemIndex> items;        ///< of items
   std::vector<std::int64_t> counts;      ///< how often each output was a target
+  int threads = 0;                       ///< of the CPU; 0 for one per core
   std::unique_ptr<Network<T>> network;
 
   /// What an output is called: a word, an item's name, a label's number.
@@ -60,8 +61,11 @@ struct Model {
 using AnyModel = std::variant<Model<float>, Model<double>>;
 
 /// Opens a model for use, in the precision it was trained in.
-/// @param threads  0 for one per core
-/// @throws FileError for what is no model, a damaged one or one of a newer version; std::system_error
-AnyModel open_model(const std::string& path, int threads = 0);
+/// @param threads  of the CPU; 0 for one per core
+/// @param device   where it is to compute (device.h), whichever it was trained on
+/// @throws FileError for what is no model, a damaged one or one of a newer version; std::system_error; what
+/// make_backend
+///         throws where there is no such device; std::invalid_argument for a head that this device does not have
+AnyModel open_model(const std::string& path, int threads = 0, const std::string& device = "cpu");
 
 }  // namespace widehead

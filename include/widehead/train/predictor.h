@@ -19,7 +19,8 @@ template <class T>
 class Predictor {
  public:
   /// @param target_scale  what targets were multiplied by in training: scores are divided by it; empty for 1
-  Predictor(Network<T>& network, std::vector<T> target_scale);
+  /// @param threads       that rank the scores of a network on a device, 0 for one per core; on the CPU it has its own
+  Predictor(Network<T>& network, std::vector<T> target_scale, int threads = 0);
 
   /// The k best outputs of each example, best first; equal scores are ordered by output.
   /// @param excluded  outputs of example j that are not wanted, ascending
@@ -36,7 +37,8 @@ class Predictor {
 
   Network<T>& network_;
   std::vector<T> target_scale_;
-  Matrix<T> scores_;
+  int threads_;
+  Matrix<T> scores_;  // on the host
 };
 
 }  // namespace widehead
