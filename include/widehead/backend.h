@@ -253,7 +253,7 @@ class Backend {
                     MatrixView<T> M, MatrixView<T> S) = 0;
 
   // ── several of the above in one go ────────────────────────────────────────────────────────────
-  // Each is defined by its parts, and done by them (src/backend.cpp) unless a device has a better way.
+  // Each is defined by its parts; the first three are done by them (src/backend.cpp) unless a device has a better way.
 
   /// Column k of Z ← M column rows[k] of V, where M is matrix number matrix[k] (d x d) among `matrices` (d x nd), or I
   /// where that is no_column; 0 where rows[k] is.

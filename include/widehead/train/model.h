@@ -63,9 +63,8 @@ using AnyModel = std::variant<Model<float>, Model<double>>;
 /// Opens a model for use, in the precision it was trained in.
 /// @param threads  of the CPU; 0 for one per core
 /// @param device   where it is to compute (device.h), whichever it was trained on
-/// @throws FileError for what is no model, a damaged one or one of a newer version; std::system_error; what
-/// make_backend
-///         throws where there is no such device; std::invalid_argument for a head that this device does not have
+/// @throws FileError for what is no model, a damaged one or one of a newer version; std::system_error; BackendError
+///         where there is no such device; std::invalid_argument for a head that this device does not have
 AnyModel open_model(const std::string& path, int threads = 0, const std::string& device = "cpu");
 
 }  // namespace widehead
