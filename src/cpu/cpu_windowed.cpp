@@ -94,7 +94,9 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
         }
       });
     }
+    if (team > 1) {  // a team of one may be part of another, which does not wait here
 #pragma omp barrier
+    }
     take_stripe(rank, team, S.cols, 1, [&](Size first, Size count) {
       for (Size j = first; j < first + count; ++j) {
         const T *h = high.column(j), *l = low.column(j);
