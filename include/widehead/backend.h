@@ -6,8 +6,8 @@
 /// are views of one column. Outputs never alias inputs unless the operation says "in place". Nothing here allocates
 /// after the first call with a given shape.
 ///
-/// A device may still be at work when an operation returns, and does them in order; what returns a number, or
-/// `transfer`s it, waits.
+/// A device may still be at work when an operation returns, or may not have begun, and does them in order; what returns
+/// a number, or `transfer`s it, waits.
 
 #include <functional>
 #include <memory>
@@ -70,6 +70,8 @@ class Backend {
 
   /// Returns when all that was asked for so far is done.
   virtual void wait() = 0;
+  /// All that was asked for so far begins now, if it has not: a device may put off what is better done together.
+  virtual void submit() {}
   /// Does both, at the same time where there are threads for it: neither may need what the other writes, and only one
   /// of them may ask for factorisations.
   virtual void side_by_side(const std::function<void()>& first, const std::function<void()>& second) {
@@ -190,8 +192,8 @@ class Backend {
   virtual void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) = 0;
   /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
   virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) = 0;
-  /// M ← M + YᵀY (m x m): only pairs of examples that share an output.
-  virtual void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) = 0;
+  /// M ← YᵀY (m x m), which is 0 but for pairs of examples that share an output.
+  virtual void gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) = 0;
   /// O (m x n) holds the outputs first … first + n − 1, an example a row: out[e] ← O where Y has entries there.
   virtual void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) = 0;
   /// And back: O ← O + values.
@@ -253,7 +255,8 @@ class Backend {
                     MatrixView<T> M, MatrixView<T> S) = 0;
 
   // ── several of the above in one go ────────────────────────────────────────────────────────────
-  // Each is defined by its parts; the first three are done by them (src/backend.cpp) unless a device has a better way.
+  // Each is defined by its parts; those that are not pure are done by them (src/backend.cpp) unless a device has a
+  // better way.
 
   /// Column k of Z ← M column rows[k] of V, where M is matrix number matrix[k] (d x d) among `matrices` (d x nd), or I
   /// where that is no_column; 0 where rows[k] is.
@@ -271,6 +274,10 @@ class Backend {
   /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
+  /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is
+  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended. SH = [P; UH; EH], S has room for m more columns.
+  virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                            MatrixView<T> S);
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

@@ -9,6 +9,8 @@
 
 namespace widehead::cuda {
 
+class Program;
+
 /// A device that exists, and the thread's current one from here on.
 class Device {
  public:
@@ -44,15 +46,19 @@ class Event {
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   /// Returns at once where nothing was recorded.
   void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  /// What comes on that stream waits; not the host.
+  void block(cudaStream_t stream) { check(cudaStreamWaitEvent(stream, event_), "cudaStreamWaitEvent"); }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// Matrices on the device. Allocation waits for the device: it is rare.
+/// Matrices on the device. Allocation and release wait for the device: they are rare.
 class DeviceMemory final : public Memory {
  public:
-  DeviceMemory(const Device& device, const Stream& stream) : device_(device), stream_(stream) {}
+  /// @param program  to be started before anything is released, since it may use that; or nullptr
+  DeviceMemory(const Device& device, const Stream& stream, Program* program)
+      : device_(device), stream_(stream), program_(program) {}
   void* allocate(std::size_t bytes) override;
   void release(void* block) noexcept override;
   bool is_host() const override { return false; }
@@ -60,6 +66,7 @@ class DeviceMemory final : public Memory {
  private:
   const Device& device_;
   const Stream& stream_;
+  Program* program_;
 };
 
 /// Matrices of the host that the device copies from and to without a detour.
@@ -68,15 +75,6 @@ class PinnedMemory final : public Memory {
   void* allocate(std::size_t bytes) override;
   void release(void* block) noexcept override;
   bool is_host() const override { return true; }
-};
-
-/// A stream of a device and the memory that goes with it. Whatever lives in that memory may keep it alive.
-struct Context {
-  explicit Context(int number) : device(number), memory(device, stream) {}
-  Device device;
-  Stream stream;
-  DeviceMemory memory;
-  PinnedMemory pinned;
 };
 
 /// Bytes in a Memory that grow to the most ever asked for. What they held is lost then, and nobody may be at work on
