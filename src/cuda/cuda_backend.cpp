@@ -89,7 +89,7 @@ const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>& Y) {
   const auto groups = static_cast<std::size_t>(Y.count()), entries = static_cast<std::size_t>(Y.nonzeros()),
              examples = static_cast<std::size_t>(Y.examples());
   const std::size_t bytes = Lists::bytes<Index>(groups) + Lists::bytes<Index>(groups + 1) +
-                            3 * Lists::bytes<Index>(entries) + Lists::bytes<Index>(examples + 1) +
+                            4 * Lists::bytes<Index>(entries) + Lists::bytes<Index>(examples + 1) +
                             Lists::bytes<T>(entries);
   auto lists = program().lists(bytes);
   auto& pattern = copy->pattern;
@@ -108,6 +108,11 @@ const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>& Y) {
   }
   starts.host[groups] = static_cast<Index>(entries);
   pattern.by_example = lists.put(Y.by_example());
+  const auto group_by_example = lists.template take<Index>(entries);
+  for (std::size_t k = 0; k < entries; ++k) {
+    group_by_example.host[k] = group_of.host[static_cast<std::size_t>(Y.by_example()[k])];
+  }
+  pattern.group_by_example = group_by_example.device;
   pattern.example_starts = lists.put(Y.example_starts());
   pattern.values = lists.put(Y.values());
   copy->version = Y.version();
@@ -176,9 +181,8 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
     x.depth = static_cast<int>(op_a == Op::none ? A.cols : A.rows);
     x.alpha = alpha, x.beta = beta;
     x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
-    x.A_wide = wide(A), x.B_wide = wide(B);
-    const Size edge = cuda::multiply_edge(false);
-    x.fine = ((C.rows + edge - 1) / edge) * ((C.cols + edge - 1) / edge) <= 66;  // half of the device would be idle
+    x.wide = wide(A) && wide(B);
+    x.fine = x.wide && cuda::multiply_tiles(C.rows, C.cols, false) <= 66;  // half of the device would be idle
   }
   return x;
 }
@@ -186,8 +190,9 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
 template <class T>
 void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<cuda::Range> reads,
                                 std::initializer_list<cuda::Range> writes) {
-  const Size edge = cuda::multiply_edge(x.fine), rows = (x.rows + edge - 1) / edge, cols = (x.cols + edge - 1) / edge;
-  program().add(cuda::Kind::multiply, x.symmetric ? rows * (rows + 1) / 2 : rows * cols, x, reads, writes);
+  const Size rows = cuda::multiply_tiles(x.rows, 1, x.fine);
+  const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.fine);
+  program().add(cuda::Kind::multiply, tiles, x, reads, writes);
 }
 
 template <class T>

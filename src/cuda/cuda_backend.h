@@ -133,9 +133,10 @@ class CudaBackend final : public Backend<T> {
   }
   cuda::Program& program() { return context_->program; }
   /// Something element by element: rows and columns of it, with the sizes of what it reads and writes.
-  void write_down(const cuda::Elements<T>& elements, std::initializer_list<cuda::Range> reads,
+  void write_down(cuda::Elements<T> elements, std::initializer_list<cuda::Range> reads,
                   std::initializer_list<cuda::Range> writes) {
     if (elements.rows > 0 && elements.cols > 0) {
+      elements.turns = cuda::element_turns(elements.rows, elements.cols);
       program().add(cuda::Kind::elements, cuda::element_tiles(elements.rows, elements.cols), elements, reads, writes);
     }
   }

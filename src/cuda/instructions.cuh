@@ -1,6 +1,6 @@
 #pragma once
-/// The instructions of a program, tile by tile, each by a block of program_threads threads. A tile keeps to its own part
-/// of what it writes, and adds up in a fixed order. `shared` is the block's, and free when a tile begins.
+/// The instructions of a program, tile by tile, each by a block of program_threads threads. A tile keeps to its own
+/// part of what it writes, and adds up in a fixed order. The block's pool is free when a tile begins.
 
 #include <cmath>
 #include <utility>
@@ -9,6 +9,7 @@
 #include "fetch.cuh"
 #include "instructions.h"
 #include "kernels.h"
+#include "multiply.cuh"
 #include "widehead/loss.h"
 
 namespace widehead::cuda {
@@ -19,12 +20,18 @@ static_assert(program_threads == block_size);
 
 /// f(i, j) for the elements of a tile.
 template <class F>
-__device__ __forceinline__ void for_each_of_tile(Size rows, Size cols, int tile, const F& f) {
-  const Size first = static_cast<Size>(tile) * elements_each, first_column = first / rows;
-  const auto offset = static_cast<unsigned>(first - first_column * rows), height = static_cast<unsigned>(rows);
-#pragma unroll
-  for (int part = 0; part < elements_each / program_threads; ++part) {
-    const unsigned at = offset + threadIdx.x + static_cast<unsigned>(part) * program_threads;
+__device__ __forceinline__ void for_each_of_tile(Size rows, Size cols, int turns, int tile, const F& f) {
+  const auto height = static_cast<unsigned>(rows);
+  if (turns == 1) {  // few elements: their numbers have 32 bits
+    const unsigned at = static_cast<unsigned>(tile) * program_threads + threadIdx.x, j = at / height;
+    if (j < cols) f(static_cast<Size>(at - j * height), static_cast<Size>(j));
+    return;
+  }
+  const Size first = static_cast<Size>(tile) * turns * program_threads, first_column = first / rows;
+  const auto offset = static_cast<unsigned>(first - first_column * rows);
+#pragma unroll 2
+  for (int turn = 0; turn < turns; ++turn) {
+    const unsigned at = offset + threadIdx.x + static_cast<unsigned>(turn) * program_threads;
     const Size i = at % height, j = first_column + at / height;
     if (j < cols) f(i, j);
   }
@@ -58,7 +65,7 @@ __device__ T slope_of(Activation s, T y) {
 
 template <class T>
 __device__ void elements_tile(const Elements<T>& x, int tile) {
-  const auto each = [&](const auto& f) { for_each_of_tile(x.rows, x.cols, tile, f); };
+  const auto each = [&](const auto& f) { for_each_of_tile(x.rows, x.cols, x.turns, tile, f); };
   switch (x.what) {
     case Element::copy: return each([&](Size i, Size j) { x.C(i, j) = x.A(i, j); });
     case Element::clear: return each([&](Size i, Size j) { x.C(i, j) = T(0); });
@@ -128,46 +135,38 @@ __device__ void elements_tile(const Elements<T>& x, int tile) {
 
 /// 32 rows of a bundle's columns. The matrix's rows and the columns go to shared memory, as deep as there is room; a
 /// thread has four rows of a column and a quarter of the depth.
-template <class T>
-__device__ void express_tile(const Express<T>& x, int tile, void* shared) {
+template <bool wide, class T>
+__device__ void express_few(const Express<T>& x, const Bundle& bundle, int first_row) {
   constexpr int rows_each = express_rows, depth_each = sizeof(T) == 4 ? 512 : 224, pitch = depth_each + 8;
-  constexpr int piece = 16 / static_cast<int>(sizeof(T));
-  static_assert((depth_each * rows_each + bundle_columns * (pitch + 4 * rows_each)) * sizeof(T) <= program_shared_bytes);
-  const int row_tiles = (x.dim + rows_each - 1) / rows_each, first_row = tile % row_tiles * rows_each;
-  const Bundle bundle = x.bundles[tile / row_tiles];
+  constexpr int piece = 16 / static_cast<int>(sizeof(T)), pieces_a_row = rows_each / piece;
+  static_assert((depth_each * rows_each + bundle_columns * (pitch + 4 * rows_each)) * sizeof(T) <=
+                program_shared_bytes);
   const int thread = static_cast<int>(threadIdx.x);
-  const int out_row = first_row + thread % rows_each, out = thread / rows_each;  // of the result, or of a copy
-  const bool has = out < bundle.count;
-  const Index column = has ? x.columns[bundle.first + out] : 0;
-  if (bundle.matrix < 0) {
-    const Index row = has ? x.rows[column] : 0;
-    if (has && out_row < x.dim) x.Z(out_row, column) = row < 0 ? T(0) : x.V(out_row, row);
-    return;
-  }
-  T* M = static_cast<T*>(shared);          // depth_each x 32
-  T* v = M + depth_each * rows_each;       // bundle_columns x pitch
-  T* parts = v + bundle_columns * pitch;   // 4 x bundle_columns x 32
+  T* M = reinterpret_cast<T*>(pool());    // depth_each x 32
+  T* v = M + depth_each * rows_each;      // bundle_columns x pitch
+  T* parts = v + bundle_columns * pitch;  // 4 x bundle_columns x 32
   const int quad = thread % 8 * 4, number = thread / 8 % bundle_columns, group = thread / 64;
+  const auto clamp = [](int valid) { return valid < 0 ? 0 : valid > piece ? piece : valid; };
   T sums[4] = {};
   for (int first = 0; first < x.dim; first += depth_each) {
     const int depth = x.dim - first < depth_each ? x.dim - first : depth_each;
-    const T* matrix = &x.matrices(first_row, static_cast<Size>(bundle.matrix) * x.dim + first);
-    for (int at = thread; at < depth * (rows_each / piece); at += program_threads) {
-      const int k = at / (rows_each / piece), r = at % (rows_each / piece) * piece;
-      const bool inside = first_row + r < x.dim;
-      fetch_piece(M + k * rows_each + r, matrix + (inside ? k * x.matrices.stride + r : 0),
-                  inside ? x.dim - first_row - r : 0, x.wide);
+    const int r = thread % pieces_a_row * piece, valid = clamp(x.dim - first_row - r);
+    const T* matrix = &x.matrices(valid > 0 ? first_row + r : 0, static_cast<Size>(bundle.matrix) * x.dim + first);
+    for (int k = thread / pieces_a_row; k < depth; k += program_threads / pieces_a_row) {
+      fetch_piece<wide>(M + k * rows_each + r, matrix + k * x.matrices.stride, valid);
     }
-    const int pieces = (depth + piece - 1) / piece;
-    for (int at = thread; at < bundle.count * pieces; at += program_threads) {
-      const int c = at / pieces, k = at % pieces * piece;
-      fetch_piece(v + c * pitch + k, &x.V(first + k, x.rows[x.columns[bundle.first + c]]), depth - k, x.wide);
+    const int warp = thread / warp_size, lane = thread % warp_size;  // a warp a column
+    if (warp < bundle.count) {
+      const T* row = &x.V(first, x.rows[bundle.first + warp]);
+      for (int k = lane * piece; k < depth; k += warp_size * piece) {
+        fetch_piece<wide>(v + warp * pitch + k, row + k, clamp(depth - k));
+      }
     }
-    __pipeline_commit();
-    __pipeline_wait_prior(0);
+    close_batch();
+    wait_for_batches<0>();
     __syncthreads();
     if (number < bundle.count) {
-#pragma unroll 8
+#pragma unroll 4
       for (int k = group; k < depth; k += 4) {
         const T factor = v[number * pitch + k];
 #pragma unroll
@@ -179,20 +178,55 @@ __device__ void express_tile(const Express<T>& x, int tile, void* shared) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) parts[(group * bundle_columns + number) * rows_each + quad + i] = sums[i];
   __syncthreads();
-  if (has && out_row < x.dim) {
+  const int row = thread % rows_each, out = thread / rows_each;
+  if (out < bundle.count && first_row + row < x.dim) {
     T sum = 0;
 #pragma unroll
-    for (int g = 0; g < 4; ++g) sum += parts[(g * bundle_columns + out) * rows_each + thread % rows_each];
-    x.Z(out_row, column) = sum;
+    for (int g = 0; g < 4; ++g) sum += parts[(g * bundle_columns + out) * rows_each + row];
+    x.Z(first_row + row, x.columns[bundle.first + out]) = sum;
   }
   __syncthreads();
+}
+static_assert(bundle_columns == program_threads / warp_size && bundle_columns == program_threads / express_rows);
+
+/// A large bundle is multiplied as any other tile.
+__device__ inline void express_many(const Express<float>& x, const Bundle& bundle, int row_tile) {
+  Multiply product{};
+  product.A = &x.matrices(0, static_cast<Size>(bundle.matrix) * x.dim), product.B = x.V.data, product.C = x.Z.data;
+  product.A_stride = static_cast<int>(x.matrices.stride), product.B_stride = static_cast<int>(x.V.stride);
+  product.C_stride = static_cast<int>(x.Z.stride);
+  product.rows = product.depth = x.dim, product.cols = bundle.count;
+  product.alpha = 1;
+  multiply_tile<4, false, true, true, true>(product, row_tile, x.rows + bundle.first, x.columns + bundle.first);
+}
+
+template <class T>
+__device__ void express_tile(const Express<T>& x, int tile) {
+  const int row_tiles = (x.dim + express_rows - 1) / express_rows, row_tile = tile % row_tiles;
+  const Bundle bundle = x.bundles[tile / row_tiles];
+  if (bundle.matrix < 0) {
+    const int i = row_tile * express_rows + static_cast<int>(threadIdx.x) % express_rows,
+              out = static_cast<int>(threadIdx.x) / express_rows;
+    if (out >= bundle.count || i >= x.dim) return;
+    const Index row = x.rows[bundle.first + out];
+    x.Z(i, x.columns[bundle.first + out]) = row < 0 ? T(0) : x.V(i, row);
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (bundle.count > bundle_columns) return express_many(x, bundle, row_tile);
+  }
+  if (x.wide) {
+    express_few<true>(x, bundle, row_tile * express_rows);
+  } else {
+    express_few<false>(x, bundle, row_tile * express_rows);
+  }
 }
 
 // ── sums of columns ─────────────────────────────────────────────────────────────────────────────
 
 /// 256 rows of one column. A thread has a row of a short sum; in a long one warps take the terms in turns.
 template <class T>
-__device__ void sum_columns_tile(const SumColumns<T>& x, int tile, void* shared) {
+__device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
   const int row_tiles = (x.rows + sum_rows_each - 1) / sum_rows_each;
   const int c = tile / row_tiles, first_row = tile % row_tiles * sum_rows_each, thread = static_cast<int>(threadIdx.x);
   const Index first = x.starts[c], last = x.starts[c + 1];
@@ -201,6 +235,14 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile, void* shared)
   const auto value = [&](Index e) { return x.alpha * x.values[x.entries == nullptr ? e : x.entries[e]]; };
   const auto column = [&](Index e) { return &x.X(0, x.columns == nullptr ? e : x.columns[e]); };
   const int i = first_row + thread;
+  const auto finish = [&](T sum) {
+    result[i] = sum;
+    if (!x.splits) return;
+    const T h = x.a == nullptr ? x.H_hat(i, c) : x.a[c] * x.H_hat(i, c), gradient = 2 * h + sum;
+    x.grad(i, c) = gradient;
+    x.C(i, c) = h + sum;
+    x.H_hat(i, c) = x.c * gradient;
+  };
   constexpr int few = 4, warps = program_threads / warp_size;
   if (last - first <= few) {
     if (i >= x.rows) return;
@@ -209,23 +251,31 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile, void* shared)
       const Index e = entry(k);
       sum += value(e) * column(e)[i];
     }
-    result[i] = sum;
+    finish(sum);
     return;
   }
   constexpr int each = sum_rows_each / warp_size;
   const int warp = thread / warp_size, lane = thread % warp_size;
   T sums[each] = {};
-  for (Index k = first + warp; k < last; k += warps) {
-    const Index e = entry(k);
-    const T factor = value(e);
-    const T* from = column(e) + first_row;
+  for (Index start = first + warp; start < last; start += warps * warp_size) {
+    // A lane looks up a term of its own; then all go over them.
+    const Index own = start + warps * lane, terms = (last - start + warps - 1) / warps;
+    const Index e = own < last ? entry(own) : Index{0};
+    const T own_factor = own < last ? value(e) : T(0);
+    const Index own_column = own < last ? (x.columns == nullptr ? e : x.columns[e]) : Index{0};
+    const int count = terms < warp_size ? terms : warp_size;
+#pragma unroll 2
+    for (int t = 0; t < count; ++t) {
+      const T factor = __shfl_sync(0xffffffffU, own_factor, t);
+      const T* from = &x.X(first_row, __shfl_sync(0xffffffffU, own_column, t));
 #pragma unroll
-    for (int p = 0; p < each; ++p) {
-      const int r = lane + p * warp_size;
-      if (first_row + r < x.rows) sums[p] += factor * from[r];
+      for (int p = 0; p < each; ++p) {
+        const int r = lane + p * warp_size;
+        if (first_row + r < x.rows) sums[p] += factor * from[r];
+      }
     }
   }
-  T* parts = static_cast<T*>(shared);  // warps x 256
+  T* parts = reinterpret_cast<T*>(pool());  // warps x 256
 #pragma unroll
   for (int p = 0; p < each; ++p) parts[warp * sum_rows_each + lane + p * warp_size] = sums[p];
   __syncthreads();
@@ -233,14 +283,14 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile, void* shared)
     T sum = x.add ? result[i] : T(0);
 #pragma unroll
     for (int w = 0; w < warps; ++w) sum += parts[w * sum_rows_each + thread];
-    result[i] = sum;
+    finish(sum);
   }
   __syncthreads();
 }
 
 /// 32 rows, eight columns at a time.
 template <class T>
-__device__ void sum_rows_tile(const SumRows<T>& x, int tile, void* shared) {
+__device__ void sum_rows_tile(const SumRows<T>& x, int tile) {
   constexpr int lines = program_threads / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size, line = static_cast<int>(threadIdx.x) / warp_size;
   const int i = tile * warp_size + lane;
@@ -249,7 +299,7 @@ __device__ void sum_rows_tile(const SumRows<T>& x, int tile, void* shared) {
 #pragma unroll 4
     for (int j = line; j < x.cols; j += lines) sum += static_cast<double>(x.A(i, j));
   }
-  auto* parts = static_cast<double*>(shared);
+  auto* parts = reinterpret_cast<double*>(pool());
   parts[line * warp_size + lane] = sum;
   __syncthreads();
   if (line == 0 && i < x.rows) {
@@ -263,9 +313,9 @@ __device__ void sum_rows_tile(const SumRows<T>& x, int tile, void* shared) {
 
 /// Σ x y in double, for lane 0.
 template <class T>
-__device__ double dot_by_warp(const T* x, const T* y, int rows) {
+__device__ __noinline__ double dot_by_warp(const T* x, const T* y, int rows) {
   double sum = 0;
-#pragma unroll 5
+#pragma unroll 4
   for (int i = static_cast<int>(threadIdx.x) % warp_size; i < rows; i += warp_size) {
     sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   }
@@ -276,8 +326,8 @@ template <class T>
 __device__ void dots_tile(const Dots<T>& x, int tile) {
   const int e = tile * dots_each + static_cast<int>(threadIdx.x) / warp_size;
   if (e >= x.count) return;
-  const double sum = dot_by_warp(&x.A(0, x.of_a == nullptr ? e : x.of_a[e]),
-                                 &x.B(0, x.of_b == nullptr ? e : x.of_b[e]), x.rows);
+  const double sum =
+      dot_by_warp(&x.A(0, x.of_a == nullptr ? e : x.of_a[e]), &x.B(0, x.of_b == nullptr ? e : x.of_b[e]), x.rows);
   if (threadIdx.x % warp_size == 0) x.out[e] = x.beta == 0 ? sum : x.beta * x.out[e] + sum;
 }
 
@@ -320,28 +370,38 @@ __device__ void gram_tile(const Gram<T>& x, int j) {
 
 // ── losses ──────────────────────────────────────────────────────────────────────────────────────
 
-/// Example j, by one thread: the loss itself goes over its targets.
+inline constexpr Index few_targets = 4;
+/// What is known of an example's targets: `o` of each, for few of them.
+struct FewOutputs {
+  double o[few_targets];
+};
+
+/// Example j, by one thread: the loss itself goes over its targets. q and o may be at hand.
 template <class L, class T>
-__device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Size j) {
+__device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Size j, double q,
+                                           const FewOutputs* known) {
   const auto& Y = x.Y;
-  const Index first = Y.example_starts[j], last = Y.example_starts[j + 1];
-  double *o = x.room, *y = o + x.entries, *g = y + x.entries;
-  for (Index k = first; k < last; ++k) {
-    const Index e = Y.by_example[k];
-    o[k] = x.o[e];
+  const Index first = Y.example_starts[j], count = Y.example_starts[j + 1] - first;
+  double here[3 * few_targets];  // instead of the room, which is farther away
+  double *o = count <= few_targets ? here : x.room + 3 * static_cast<Size>(first), *y = o + count, *g = y + count;
+#pragma unroll 1
+  for (Index k = 0; k < count; ++k) {
+    const Index e = Y.by_example[first + k];
+    o[k] = known != nullptr && count <= few_targets ? known->o[k] : x.o[e];
     y[k] = static_cast<double>(Y.values[e]);
     g[k] = 0;
   }
-  const auto count = static_cast<std::size_t>(last - first);
-  const LossInput input{x.q[j], L::uses_sum ? x.s[j] : 0.0, x.outputs, std::span<const double>(o + first, count),
-                        std::span<const double>(y + first, count)};
-  const LossValue value = loss(input, std::span<double>(g + first, count));
+  const auto size = static_cast<std::size_t>(count);
+  const LossInput input{q, L::uses_sum ? x.s[j] : 0.0, x.outputs, std::span<const double>(o, size),
+                        std::span<const double>(y, size)};
+  const LossValue value = loss(input, std::span<double>(g, size));
   const double weight = x.weights == nullptr ? 1.0 : static_cast<double>(x.weights[j]);
   double gamma = 0, poison = value.L + value.a + value.b;
-  for (Index k = first; k < last; ++k) {
+#pragma unroll 1
+  for (Index k = 0; k < count; ++k) {
     const double weighted = weight * g[k];
     const T rounded = static_cast<T>(weighted);
-    x.g[Y.by_example[k]] = rounded;
+    x.g[Y.by_example[first + k]] = rounded;
     gamma += weighted;
     poison += static_cast<double>(rounded);
   }
@@ -359,20 +419,46 @@ __device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Siz
 }
 
 template <class T, std::size_t... numbers>
-__device__ void judge_with(const Judge<T>& x, Size j, std::index_sequence<numbers...>) {
+__device__ void judge_with(const Judge<T>& x, Size j, double q, const FewOutputs* known,
+                           std::index_sequence<numbers...>) {
   const auto with = [&]<std::size_t number>() {
     using L = std::variant_alternative_t<number, Loss>;
-    if (x.loss == static_cast<int>(number)) judge_example(*reinterpret_cast<const L*>(x.parameters), x, j);
+    if (x.loss == static_cast<int>(number)) judge_example(*reinterpret_cast<const L*>(x.parameters), x, j, q, known);
   };
   (with.template operator()<numbers>(), ...);
 }
+
+/// All but CustomLoss, the last.
+inline constexpr std::make_index_sequence<std::variant_size_v<Loss> - 1> device_losses = {};
 
 /// A thread of every warp has an example: their ways through a loss differ.
 template <class T>
 __device__ void judge_tile(const Judge<T>& x, int tile) {
   const Size j = static_cast<Size>(tile) * dots_each + threadIdx.x / warp_size;
   if (threadIdx.x % warp_size != 0 || j >= x.examples) return;
-  judge_with(x, j, std::make_index_sequence<std::variant_size_v<Loss> - 1>());  // all but CustomLoss, the last
+  judge_with(x, j, x.q[j], nullptr, device_losses);
+}
+
+/// A warp has an example: its q, its o one after the other, and then the loss.
+template <class T>
+__device__ void observe_and_judge_tile(const ObserveAndJudge<T>& both, int tile) {
+  const auto& x = both.observe;
+  const int j = tile * dots_each + static_cast<int>(threadIdx.x) / warp_size;
+  if (j >= x.examples) return;
+  const bool first = threadIdx.x % warp_size == 0;
+  const Index start = x.Y.example_starts[j], count = x.Y.example_starts[j + 1] - start;
+  const double q = dot_by_warp(&x.H(0, j), &x.H_hat(0, j), x.rows);
+  if (first) x.q[j] = q;
+  FewOutputs known;
+  for (Index k = 0; k < count; ++k) {
+    const Index e = x.Y.by_example[start + k], group = x.Y.group_by_example[start + k];
+    double o = dot_by_warp(&x.Z(0, group), &x.UH(0, j), x.rows);
+    if (x.has_sums) o += dot_by_warp(&x.sums(0, group), &x.H(0, j), x.rows);
+    if (!first) continue;
+    x.o[e] = o;
+    if (count <= few_targets) known.o[k] = o;
+  }
+  if (first) judge_with(both.judge, j, q, &known, device_losses);
 }
 
 /// By one block, in a fixed order.

@@ -11,9 +11,13 @@
 
 namespace widehead::cuda {
 
-/// A tile of matrix elements, in the order of memory.
-inline constexpr int elements_each = 1024;
-inline Size element_tiles(Size rows, Size cols) { return (rows * cols + elements_each - 1) / elements_each; }
+/// A tile of matrix elements, in the order of memory: as many as there are threads, or where that makes a great many
+/// tiles, a few times as many.
+inline int element_turns(Size rows, Size cols) { return rows * cols <= Size{1} << 18 ? 1 : 4; }
+inline Size element_tiles(Size rows, Size cols) {
+  const Size each = element_turns(rows, cols) * program_threads;
+  return (rows * cols + each - 1) / each;
+}
 
 enum class Element : int {
   copy,            ///< C ← A
@@ -42,6 +46,7 @@ struct Elements {
   Activation activation = Activation::identity;
   Size rows = 0, cols = 0;
   Size square = 0;
+  int turns = 1;
   DeviceView<const T> A = {}, B = {};
   DeviceView<T> C = {}, D = {}, F = {};
   const T* a = nullptr;
@@ -50,8 +55,11 @@ struct Elements {
   T beta1 = 0, beta2 = 0, rest1 = 0, rest2 = 0;  ///< of Adam, with its rate in alpha and ε in beta
 };
 
-/// Edge of a tile of C.
-inline int multiply_edge(bool fine) { return fine ? 16 : 32; }
+/// Tiles of a product are 32 x 32, or 16 x 16 if fine.
+inline Size multiply_tiles(Size rows, Size cols, bool fine) {
+  const Size edge = fine ? 16 : 32;
+  return ((rows + edge - 1) / edge) * ((cols + edge - 1) / edge);
+}
 /// C ← α op(A) op(B) + βC, in float (multiply.cuh).
 struct Multiply {
   const float *A, *B;
@@ -60,8 +68,8 @@ struct Multiply {
   int rows, cols, depth;
   float alpha, beta;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
-  bool A_wide, B_wide;    ///< 16 bytes at a time are possible
-  bool fine;              ///< tiles of 16 instead of 32
+  bool wide;              ///< 16 bytes at a time are possible, of either
+  bool fine;              ///< only where wide
   bool symmetric;         ///< C ← α (A Bᵀ + B Aᵀ) + C, all of which are symmetric; A and B are across
   const float* high;      ///< with `sum`: sum ← high + C
   float* sum;
@@ -72,7 +80,8 @@ struct Multiply {
 struct Bundle {
   Index matrix, first, count;
 };
-inline constexpr int bundle_columns = 8;
+inline constexpr int bundle_columns = 8;         ///< by whose matrix is read for them alone
+inline constexpr int large_bundle_columns = 32;  ///< those that are multiplied as a tile is (multiply.cuh), in float
 inline constexpr int express_rows = 32;
 inline Size express_tiles(Size bundles, Size dim) { return bundles * ((dim + express_rows - 1) / express_rows); }
 /// Backend::express_columns, the columns sorted by their matrices.
@@ -81,7 +90,7 @@ struct Express {
   DeviceView<const T> V, matrices;
   DeviceView<T> Z;
   const Bundle* bundles;
-  const Index *columns, *rows;
+  const Index *columns, *rows;  ///< of Z and of V, or −1, in the order of the bundles
   int dim;
   bool wide;
 };
@@ -98,7 +107,11 @@ struct SumColumns {
   DeviceView<T> Y = {};
   int rows = 0;
   T alpha = 1;
-  bool add = false;  ///< to what is there
+  bool add = false;     ///< to what is there
+  bool splits = false;  ///< and then Backend::split_gradient, with Γ̂ = Y
+  DeviceView<T> H_hat = {}, grad = {}, C = {};
+  const T* a = nullptr;
+  T c = 1;
 };
 
 inline constexpr int dots_each = program_threads / warp_size;
@@ -139,12 +152,11 @@ struct Judge {
   const T* weights;
   const double *q, *s, *o;
   T *a, *b, *gamma, *g;
-  double* room;  ///< o, y and g of all targets, example after example
-  int entries;
+  double* room;  ///< o, y and g of each example's targets, example after example
   Opinions out;
 };
 
-/// Backend::observe_targets. With `judges` each example is judged, too.
+/// Backend::observe_targets.
 template <class T>
 struct Observe {
   DeviceView<const T> H, H_hat, UH, Z, sums;
@@ -152,6 +164,13 @@ struct Observe {
   int rows, examples, entries;
   bool has_sums;
   Pattern<T> Y;
+};
+
+/// One after the other, for few targets an example.
+template <class T>
+struct ObserveAndJudge {
+  Observe<T> observe;
+  Judge<T> judge;
 };
 
 struct Summarize {

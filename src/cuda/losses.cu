@@ -65,11 +65,15 @@ const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size ou
   judge.q = x.q.data, judge.s = x.s.data, judge.o = x.o.data;
   judge.a = x.a.data, judge.b = x.b.data, judge.gamma = x.gamma.data, judge.g = x.g.data;
   judge.room = room;
-  judge.entries = static_cast<int>(entries);
   judge.out = opinions;
   const auto opinion_range = range(room, count);
-  program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, {range(x.q), range(x.s), range(x.o)},
-                {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range});
+  const std::initializer_list<cuda::Range> reads = {range(x.q), range(x.s), range(x.o)};
+  const std::initializer_list<cuda::Range> writes = {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range};
+  const auto* observing = program().template last<cuda::Observe<T>>(cuda::Kind::observe);
+  const bool together = observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
+                        program().replace_last(cuda::Kind::observe_and_judge, cuda::dot_tiles(Y.examples()),
+                                               cuda::ObserveAndJudge<T>{*observing, judge}, reads, writes);
+  if (!together) program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, reads, writes);
   const cuda::Summarize summarize{static_cast<int>(m), opinions, summary, ledger};
   program().add(cuda::Kind::summarize, 1, summarize, {opinion_range},
                 {ledger != nullptr ? range(ledger, 2) : range(summary, 1)});

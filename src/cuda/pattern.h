@@ -12,13 +12,14 @@ namespace widehead::cuda {
 /// RowGroups in a kernel. Entries are numbered as there.
 template <class T>
 struct Pattern {
-  const Index* rows;            // by group: its output
-  const Index* starts;          // groups + 1: a group's first entry
-  const Index* examples;        // by entry
-  const Index* groups;          // by entry
-  const Index* by_example;      // entries, example after example
-  const Index* example_starts;  // m + 1, positions in by_example
-  const T* values;              // by entry
+  const Index* rows;              // by group: its output
+  const Index* starts;            // groups + 1: a group's first entry
+  const Index* examples;          // by entry
+  const Index* groups;            // by entry
+  const Index* by_example;        // entries, example after example
+  const Index* group_by_example;  // their groups
+  const Index* example_starts;    // m + 1, positions in by_example
+  const T* values;                // by entry
 };
 
 template <class T>

@@ -51,28 +51,43 @@ Lists Program::lists(std::size_t bytes) {
   return lists;
 }
 
+/// Whether something that reads and writes this must not be done beside the first so many of what came since all blocks
+/// last met.
+bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t known_reads,
+                       std::size_t known_writes) const {
+  const auto met = [](const std::vector<Range>& known, std::size_t count, std::initializer_list<Range> ranges) {
+    const auto end = known.begin() + static_cast<std::ptrdiff_t>(count);
+    return std::any_of(ranges.begin(), ranges.end(), [&](const Range& a) {
+      return std::any_of(known.begin(), end, [&](const Range& b) { return overlap(a, b); });
+    });
+  };
+  return met(writes_, known_writes, reads) || met(writes_, known_writes, writes) || met(reads_, known_reads, writes);
+}
+
+void Program::extend(Instruction& instruction, Size tiles, std::initializer_list<Range> reads,
+                     std::initializer_list<Range> writes) {
+  reads_.insert(reads_.end(), reads);
+  writes_.insert(writes_.end(), writes);
+  tiles_ += tiles;
+  most_tiles_ = std::max(most_tiles_, tiles_);
+  instruction.tiles = static_cast<int>(std::min<Size>(tiles, std::numeric_limits<int>::max()));
+}
+
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
                            std::initializer_list<Range> writes) {
   if (instructions_.size() == most_instructions) start();
-  const auto met = [](const std::vector<Range>& known, std::initializer_list<Range> ranges) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const Range& a) {
-      return std::any_of(known.begin(), known.end(), [&](const Range& b) { return overlap(a, b); });
-    });
-  };
-  const bool meet = met(writes_, reads) || met(writes_, writes) || met(reads_, writes);
+  const bool meet = conflict(reads, writes, reads_.size(), writes_.size());
   if (meet) {
     reads_.clear();
     writes_.clear();
     tiles_ = 0;
   }
-  reads_.insert(reads_.end(), reads);
-  writes_.insert(writes_.end(), writes);
-  tiles_ += tiles;
-  most_tiles_ = std::max(most_tiles_, tiles_);
+  last_reads_ = reads_.size();
+  last_writes_ = writes_.size();
   auto& instruction = instructions_.emplace_back();
   instruction.kind = kind;
   instruction.meet = meet ? 1 : 0;
-  instruction.tiles = static_cast<int>(std::min<Size>(tiles, std::numeric_limits<int>::max()));
+  extend(instruction, tiles, reads, writes);
   return instruction;
 }
 

@@ -5,34 +5,36 @@
 #include <algorithm>
 
 #include "instructions.cuh"
-#include "multiply.cuh"
 #include "program_kernel.h"
 
 namespace widehead::cuda {
 namespace {
 
 template <class T>
-__device__ __forceinline__ void carry_out(const Instruction& instruction, int tile, float* shared) {
+__device__ __forceinline__ void carry_out(const Instruction& instruction, int tile) {
   const auto* x = instruction.arguments;
   switch (instruction.kind) {
     case Kind::elements: return elements_tile(*reinterpret_cast<const Elements<T>*>(x), tile);
     case Kind::multiply:
       if constexpr (std::is_same_v<T, float>) {
         const auto& product = *reinterpret_cast<const Multiply*>(x);
-        if (product.fine) {
-          multiply_tile<2>(product, tile, shared);
+        if (!product.wide) {
+          multiply_any_tile<4, false>(product, tile);
+        } else if (product.fine) {
+          multiply_any_tile<2, true>(product, tile);
         } else {
-          multiply_tile<4>(product, tile, shared);
+          multiply_any_tile<4, true>(product, tile);
         }
       }
       return;
-    case Kind::express: return express_tile(*reinterpret_cast<const Express<T>*>(x), tile, shared);
-    case Kind::sum_columns: return sum_columns_tile(*reinterpret_cast<const SumColumns<T>*>(x), tile, shared);
-    case Kind::sum_rows: return sum_rows_tile(*reinterpret_cast<const SumRows<T>*>(x), tile, shared);
+    case Kind::express: return express_tile(*reinterpret_cast<const Express<T>*>(x), tile);
+    case Kind::sum_columns: return sum_columns_tile(*reinterpret_cast<const SumColumns<T>*>(x), tile);
+    case Kind::sum_rows: return sum_rows_tile(*reinterpret_cast<const SumRows<T>*>(x), tile);
     case Kind::dots: return dots_tile(*reinterpret_cast<const Dots<T>*>(x), tile);
     case Kind::observe: return observe_tile(*reinterpret_cast<const Observe<T>*>(x), tile);
     case Kind::gram: return gram_tile(*reinterpret_cast<const Gram<T>*>(x), tile);
     case Kind::judge: return judge_tile(*reinterpret_cast<const Judge<T>*>(x), tile);
+    case Kind::observe_and_judge: return observe_and_judge_tile(*reinterpret_cast<const ObserveAndJudge<T>*>(x), tile);
     case Kind::summarize: return summarize_tile(*reinterpret_cast<const Summarize*>(x));
   }
 }
@@ -40,12 +42,11 @@ __device__ __forceinline__ void carry_out(const Instruction& instruction, int ti
 /// Tile t of the instructions between two meetings, counted through, is done by block t mod blocks.
 template <class T>
 __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instruction* instructions, int count) {
-  extern __shared__ float4 memory[];
-  auto* here = reinterpret_cast<Instruction*>(memory);
-  auto* shared = reinterpret_cast<float*>(here + count);
+  auto* here = reinterpret_cast<Instruction*>(pool() + program_shared_bytes / sizeof(float));
+  auto* to = reinterpret_cast<float4*>(here);
   const auto* from = reinterpret_cast<const float4*>(instructions);
   for (unsigned k = threadIdx.x; k < count * sizeof(Instruction) / sizeof(float4); k += program_threads) {
-    memory[k] = from[k];
+    to[k] = from[k];
   }
   __syncthreads();
   const int blocks = static_cast<int>(gridDim.x);
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instr
       cooperative_groups::this_grid().sync();
       next = static_cast<int>(blockIdx.x);
     }
-    for (; next < instruction.tiles; next += blocks) carry_out<T>(instruction, next, shared);
+    for (; next < instruction.tiles; next += blocks) carry_out<T>(instruction, next);
     next -= instruction.tiles;
   }
 }

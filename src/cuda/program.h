@@ -29,6 +29,7 @@ enum class Kind : int {
   observe,
   gram,
   judge,
+  observe_and_judge,
   summarize,
   sum_rows,
 };
@@ -128,11 +129,24 @@ class Program {
   }
   /// The arguments of the last instruction, if that is of this kind; else nullptr.
   template <class Arguments>
-  Arguments* last(Kind kind) {
+  const Arguments* last(Kind kind) const {
     if (instructions_.empty() || instructions_.back().kind != kind) return nullptr;
-    return reinterpret_cast<Arguments*>(instructions_.back().arguments);
+    return reinterpret_cast<const Arguments*>(instructions_.back().arguments);
   }
-  Instruction& last() { return instructions_.back(); }
+  /// Makes of the last instruction another one, which does what it did and reads and writes this besides, where that is
+  /// its own business: false where others since the last meeting have to do with it.
+  template <class Arguments>
+  bool replace_last(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
+                    std::initializer_list<Range> writes) {
+    static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
+    if (conflict(reads, writes, last_reads_, last_writes_)) return false;
+    auto& instruction = instructions_.back();
+    instruction.kind = kind;
+    tiles_ -= instruction.tiles;
+    extend(instruction, tiles, reads, writes);
+    std::memcpy(instruction.arguments, &arguments, sizeof(Arguments));
+    return true;
+  }
 
   /// What has been written goes to the device. Lists are there for whatever is launched on the stream after it.
   void start();
@@ -147,6 +161,10 @@ class Program {
     Event done;  ///< all that used the device's bytes is done
   };
   Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
+  bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t known_reads,
+                std::size_t known_writes) const;
+  void extend(Instruction& instruction, Size tiles, std::initializer_list<Range> reads,
+              std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
   const Device& device_;
@@ -163,8 +181,9 @@ class Program {
   bool open_ = false;     ///< whether the slot has been made ready
   std::uint64_t number_ = 1;
   std::vector<Instruction> instructions_;
-  std::vector<Range> reads_, writes_;  ///< since all blocks last met
-  Size tiles_ = 0, most_tiles_ = 0;    ///< since then, and the most between two meetings
+  std::vector<Range> reads_, writes_;             ///< since all blocks last met
+  std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin
+  Size tiles_ = 0, most_tiles_ = 0;               ///< since then, and the most between two meetings
 };
 
 }  // namespace widehead::cuda

@@ -23,13 +23,19 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
   };
   std::sort(by_matrix_.begin(), by_matrix_.end(),
             [&](Index a, Index b) { return matrix_of(a) != matrix_of(b) ? matrix_of(a) < matrix_of(b) : a < b; });
+  const auto wide_view = [](ConstView<T> A) {
+    return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * static_cast<Size>(sizeof(T)) % 16 == 0;
+  };
+  const bool wide = wide_view(V) && wide_view(matrices);
   auto lists = program().lists(2 * Lists::bytes<Index>(rows.size()) + Lists::bytes<cuda::Bundle>(rows.size()));
   const auto bundles = lists.template take<cuda::Bundle>(rows.size());
   Size made = 0;
   for (Index first = 0; first < static_cast<Index>(count);) {
     const Index used = matrix_of(by_matrix_[static_cast<std::size_t>(first)]);
+    const Index most = std::is_same_v<T, float> && wide ? cuda::large_bundle_columns : cuda::bundle_columns;
+    const Index at_once = used == Backend<T>::no_column ? cuda::bundle_columns : most;
     Index last = first;
-    while (last < static_cast<Index>(count) && last - first < cuda::bundle_columns &&
+    while (last < static_cast<Index>(count) && last - first < at_once &&
            matrix_of(by_matrix_[static_cast<std::size_t>(last)]) == used) {
       ++last;
     }
@@ -37,12 +43,10 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
     first = last;
   }
   const Index* columns = lists.put(std::span<const Index>(by_matrix_));
-  const Index* sources = lists.put(rows);
-  const auto wide = [](ConstView<T> A) {
-    return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * sizeof(T) % 16 == 0;
-  };
-  const cuda::Express<T> express{
-      V, matrices, Z, bundles.device, columns, sources, static_cast<int>(Z.rows), wide(V) && wide(matrices)};
+  const auto sources = lists.template take<Index>(rows.size());
+  for (std::size_t k = 0; k < rows.size(); ++k) sources.host[k] = rows[static_cast<std::size_t>(by_matrix_[k])];
+  const cuda::Express<T> express{V,   matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
+                                 wide};
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
                 {range(Z)});
 }
@@ -88,6 +92,18 @@ void CudaBackend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const Ro
 template <class T>
 void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                     MatrixView<T> grad, MatrixView<T> C) {
+  const auto* combining = program().template last<cuda::SumColumns<T>>(cuda::Kind::sum_columns);
+  if (combining != nullptr && combining->Y.data == Gamma_hat.data && combining->to == nullptr) {
+    auto both = *combining;
+    both.splits = true;
+    both.H_hat = H_hat, both.grad = grad, both.C = C;
+    both.a = a.data;
+    both.c = c;
+    if (program().replace_last(cuda::Kind::sum_columns, cuda::sum_tiles(grad.cols, grad.rows), both,
+                               {range(a), range(H_hat)}, {range(H_hat), range(grad), range(C)})) {
+      return;
+    }
+  }
   write_down({.what = Element::split,
               .rows = grad.rows,
               .cols = grad.cols,
@@ -123,7 +139,7 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
     auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
     if constexpr (std::is_same_v<T, float>) {
       x.symmetric = symmetric;
-      x.fine = false;
+      if (symmetric) x.fine = false;
       x.high = above.data, x.sum = sum.data;
       x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
     }
