@@ -91,6 +91,8 @@ class OutputLayer {
   /// wrong so has taken steps it should not have, and must be loaded or made anew. Views must be of the backend's
   /// memory. Heads that look at their results in between, and all heads on the CPU, take the step at once.
   void enqueue_step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H);
+  /// Whether it is so here: a step that is enqueued is not waited for.
+  virtual bool enqueues() const { return false; }
   /// Waits for the steps enqueued, and returns their loss, summed. @throws NumericalError where one of them diverged
   double settle();
 

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 
 #include "check.h"
 #include "widehead/memory.h"
@@ -70,13 +72,30 @@ class PinnedMemory final : public Memory {
   bool is_host() const override { return true; }
 };
 
+/// Matrices of the host that kernels read and write where they are, over the bus. Zero without being written.
+class ColumnMemory final : public Memory {
+ public:
+  ColumnMemory(const Device& device, const Stream& stream) : device_(device), stream_(stream) {}
+  /// @throws BackendError also where the host has not so much memory left
+  void* allocate(std::size_t bytes) override;
+  void release(void* block) noexcept override;
+  bool is_host() const override { return true; }
+
+ private:
+  const Device& device_;
+  const Stream& stream_;
+  std::mutex mutex_;
+  std::map<void*, std::size_t> registered_;  // blocks that are not the driver's own, and their bytes
+};
+
 /// A stream of a device and the memory that goes with it. Whatever lives in that memory may keep it alive.
 struct Context {
-  explicit Context(int number) : device(number), memory(device, stream) {}
+  explicit Context(int number) : device(number), memory(device, stream), columns(device, stream) {}
   Device device;
   Stream stream;
   DeviceMemory memory;
   PinnedMemory pinned;
+  ColumnMemory columns;
 };
 
 /// Bytes in a Memory that grow to the most ever asked for. What they held is lost then, and nobody may be at work on
