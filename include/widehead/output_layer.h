@@ -175,7 +175,7 @@ class OutputLayer {
   /// Fills a d x D matrix as options().initial says; rows behind the D of W are zero where that is `given`.
   /// @throws std::invalid_argument for a given value that is not finite
   void fill_initial(MatrixView<T> W);
-  /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
+  /// G = RᵀR (d x d) in blocks of rows, R given as d x D, in any memory.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
   /// Σᵢ rᵢ (d x 1) of a matrix R given as d x D.
   Matrix<double> sum_rows(ConstView<T> rows);

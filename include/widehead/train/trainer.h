@@ -4,7 +4,7 @@
 ///
 /// Where the network enqueues its steps, the device is not waited for but now and then: when a loss is logged, before a
 /// checkpoint, at the end of an epoch, and after 64 steps at the latest, so that a run that diverges is found out soon.
-/// Nothing is saved before that.
+/// Nothing is saved before that. Shares of the time are those of a step in 64 that is waited for.
 
 #include <chrono>
 
