@@ -7,14 +7,14 @@
 namespace widehead {
 namespace {
 
-/// On the host: a number is where it is.
+/// On the host numbers are where they are, until they change.
 class HostReadback final : public Readback {
  public:
-  void send(ConstView<double> value) override { value_ = value(0, 0); }
-  double receive() override { return value_; }
+  void send(ConstView<double> values) override { values_.assign(values.data, values.data + values.rows); }
+  std::span<const double> receive() override { return values_; }
 
  private:
-  double value_ = 0;
+  std::vector<double> values_;
 };
 
 }  // namespace
@@ -55,6 +55,15 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
   if (sums.empty()) return;
   clear(F);
   add_combination(sums, Y, values, F);
+}
+
+template <class T>
+void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                              MatrixView<T> S) {
+  const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;
+  gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low);
+  if (n > 0) gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), S.columns(2 * d, n));
+  finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, m));
 }
 
 template class Backend<float>;

@@ -18,8 +18,8 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
     common.add_to_gradient(by, grad_H);
     backend.add(c, grad_H, T(0), grad_H, H_hat);
   }
-  backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(0), N);  // 4 F
-  backend.add_gram(by.Gamma, by.g, N);
+  backend.gram(by.Gamma, by.g, N);
+  backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(1), N);  // 4 F
   common.add_to_N(by, static_cast<double>(eta), N);
   backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);
 }

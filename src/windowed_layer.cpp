@@ -55,7 +55,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
         fmt::format("windowed layer: absorb_limit = {}, but it must be at least 1", windowed.absorb_limit));
   }
   const Size d = options.dim;
-  if (windowed_.window == 0) windowed_.window = d + 3 * d / 10;
+  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : 4 * d;
   auto& memory = this->backend().memory();
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
   high_ = Matrix<T>(d, 2 * d, memory);
@@ -246,9 +246,7 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     shrink(d, c - 1);
     backend.scale(static_cast<T>(c), E_T());
   }
-  backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low_);
-  if (n > 0) backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), E_T());
-  backend.finish_stack(eta, H, high_, low_, S_T_.view().columns(0, 2 * d), S_T_.view().columns(height, m));
+  backend.commit_stack(eta, H, SH, high_, low_, S_T_.view().columns(0, height + m));
   window_.append(by.Gamma, by.g, m);
 }
 

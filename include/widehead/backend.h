@@ -6,8 +6,8 @@
 /// are views of one column. Outputs never alias inputs unless the operation says "in place". Nothing here allocates
 /// after the first call with a given shape.
 ///
-/// A device may still be at work when an operation returns, and does them in order; what returns a number, or
-/// `transfer`s it, waits.
+/// A device may still be at work when an operation returns, or may not have begun, and does them in order; what returns
+/// a number, or `transfer`s it, waits.
 
 #include <cstddef>
 #include <functional>
@@ -59,7 +59,7 @@ struct Verdict {
   LossValue at_bad = {};
 };
 
-/// A number on its way from a device to the host, which does not wait for it until it wants it.
+/// Numbers on their way from a device to the host, which does not wait for them until it wants them.
 class Readback {
  public:
   Readback() = default;
@@ -67,10 +67,10 @@ class Readback {
   Readback& operator=(const Readback&) = delete;
   virtual ~Readback() = default;
 
-  /// Sends `value` (1 x 1), as it is when the device has come to this.
-  virtual void send(ConstView<double> value) = 0;
-  /// What was sent last, once it is there. Later work is not waited for.
-  virtual double receive() = 0;
+  /// Sends `values` (n x 1), as they are when the device has come to this.
+  virtual void send(ConstView<double> values) = 0;
+  /// What was sent last, once it is there; valid until the next is. Later work is not waited for.
+  virtual std::span<const double> receive() = 0;
 };
 
 template <class T>
@@ -86,6 +86,8 @@ class Backend {
 
   /// Returns when all that was asked for so far is done.
   virtual void wait() = 0;
+  /// All that was asked for so far begins now, if it has not: a device may put off what is better done together.
+  virtual void submit() {}
   /// Does both, at the same time where there are threads for it: neither may need what the other writes, and only one
   /// of them may ask for factorisations.
   virtual void side_by_side(const std::function<void()>& first, const std::function<void()>& second) {
@@ -215,8 +217,8 @@ class Backend {
   virtual void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) = 0;
   /// V ← V + α Y Xᵀ (X: d x m): only the rows that Y names.
   virtual void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) = 0;
-  /// M ← M + YᵀY (m x m): only pairs of examples that share an output.
-  virtual void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) = 0;
+  /// M ← YᵀY (m x m), which is 0 but for pairs of examples that share an output.
+  virtual void gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) = 0;
   /// O (m x n) holds the outputs first … first + n − 1, an example a row: out[e] ← O where Y has entries there.
   virtual void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) = 0;
   /// And back: O ← O + values.
@@ -282,7 +284,8 @@ class Backend {
                     MatrixView<T> M, MatrixView<T> S) = 0;
 
   // ── several of the above in one go ────────────────────────────────────────────────────────────
-  // Each is defined by its parts; the first three are done by them (src/backend.cpp) unless a device has a better way.
+  // Each is defined by its parts; those that are not pure are done by them (src/backend.cpp) unless a device has a
+  // better way.
 
   /// Column k of Z ← M column rows[k] of V, where M is matrix number matrix[k] (d x d) among `matrices` (d x nd), or I
   /// where that is no_column; 0 where rows[k] is.
@@ -300,6 +303,10 @@ class Backend {
   /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
+  /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is
+  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended. SH = [P; UH; EH], S has room for m more columns.
+  virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                            MatrixView<T> S);
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

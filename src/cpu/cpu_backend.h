@@ -66,7 +66,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta, MatrixView<double> out) override;
   void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) override;
   void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) override;
-  void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
+  void gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
   void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) override;
   void add_at(const RowGroups<T>& Y, ConstView<T> values, Size first, MatrixView<T> O) override;
 

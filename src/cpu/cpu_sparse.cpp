@@ -127,7 +127,8 @@ void CpuBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values,
 }
 
 template <class T>
-void CpuBackend<T>::add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) {
+void CpuBackend<T>::gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) {
+  clear(M);
   for (Size group = 0; group < Y.count(); ++group) {
     const auto entries = Y.entries(group);
     const T* value = values.data + Y.first_entry(group);
@@ -175,7 +176,7 @@ void CpuBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstVie
   template void CpuBackend<T>::dots_at(ConstView<T>, const RowGroups<T>&, ConstView<T>, double, MatrixView<double>); \
   template void CpuBackend<T>::add_by_example(ConstView<double>, const RowGroups<T>&, MatrixView<double>);           \
   template void CpuBackend<T>::scatter(T, const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>);           \
-  template void CpuBackend<T>::add_gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                           \
+  template void CpuBackend<T>::gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                               \
   template void CpuBackend<T>::read_at(ConstView<T>, Size, const RowGroups<T>&, MatrixView<double>);                 \
   template void CpuBackend<T>::add_at(const RowGroups<T>&, ConstView<T>, Size, MatrixView<T>);                       \
   template void CpuBackend<T>::combine(const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>)

@@ -9,10 +9,10 @@
 namespace widehead {
 
 using cuda::DeviceView;
+using cuda::Lists;
 using cuda::Parts;
 using cuda::Tile;
 using cuda::tile_rows;
-using cuda::Upload;
 using cuda::warp_size;
 
 namespace {
@@ -299,7 +299,7 @@ const cuda::PartsCopy<T>& CudaBackend<T>::mirror(const SoftmaxParts<T>& parts) {
   if (copy == nullptr || copy->context != context_) {
     kept = std::make_unique<cuda::PartsCopy<T>>(context_);
     copy = static_cast<cuda::PartsCopy<T>*>(kept.get());
-  } else if (copy->version == parts.version()) {
+  } else if (copy->version == parts.version() && copy->program + 1 >= program().number()) {
     return *copy;
   }
   // A tile is a multiple of tile_rows.
@@ -316,13 +316,12 @@ const cuda::PartsCopy<T>& CudaBackend<T>::mirror(const SoftmaxParts<T>& parts) {
   }
   using Pair = typename SoftmaxParts<T>::Pair;
   using Entry = typename SoftmaxParts<T>::Entry;
-  const auto on_stream = stream();
   const auto count = parts.parts().size(), tiles = static_cast<std::size_t>(copy->tile_starts.back());
-  const std::size_t bytes = Upload::bytes<cuda::Part>(count) + Upload::bytes<Tile>(tiles) +
-                            Upload::bytes<Pair>(parts.pairs().size()) + Upload::bytes<Entry>(parts.entries().size());
-  auto upload = staging_.begin(bytes, copy->buffer.template room<std::byte>(bytes));
-  const auto part_list = upload.template take<cuda::Part>(count);
-  const auto tile_list = upload.template take<Tile>(tiles);
+  const std::size_t bytes = Lists::bytes<cuda::Part>(count) + Lists::bytes<Tile>(tiles) +
+                            Lists::bytes<Pair>(parts.pairs().size()) + Lists::bytes<Entry>(parts.entries().size());
+  auto lists = program().lists(bytes);
+  const auto part_list = lists.template take<cuda::Part>(count);
+  const auto tile_list = lists.template take<Tile>(tiles);
   for (std::size_t p = 0; p < count; ++p) {
     const auto& part = parts.parts()[p];
     const Size first_tile = copy->tile_starts[p], last_tile = copy->tile_starts[p + 1];
@@ -335,9 +334,9 @@ const cuda::PartsCopy<T>& CudaBackend<T>::mirror(const SoftmaxParts<T>& parts) {
                                         std::min(in_tile, part.rows - t * in_tile)};
     }
   }
-  copy->parts = {part_list.device, tile_list.device, upload.put(parts.pairs()), upload.put(parts.entries())};
-  upload.send(on_stream);
+  copy->parts = {part_list.device, tile_list.device, lists.put(parts.pairs()), lists.put(parts.entries())};
   copy->version = parts.version();
+  copy->program = program().number();
   return *copy;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "program.h"
 #include "resources.h"
 #include "widehead/errors.h"
 
@@ -80,7 +81,11 @@ void* ColumnMemory::allocate(std::size_t bytes) {
 }
 
 void ColumnMemory::release(void* block) noexcept {
-  cudaStreamSynchronize(stream_.get());  // unlike cudaFree, unmapping does not wait for who is at work on it
+  try {
+    program_.start();
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");  // unmapping waits for nobody
+  } catch (const BackendError&) {  // the device has failed, and says so again when next it is asked
+  }
   const std::lock_guard lock(mutex_);
   const auto found = registered_.find(block);
   if (found == registered_.end()) {

@@ -1,14 +1,13 @@
 /// Columns here and there, by lists of the host's, and what goes over all of V.
 
-#include "column_sums.h"
 #include "cuda_backend.h"
 #include "kernels.h"
 
 namespace widehead {
 
-using cuda::device_view;
-using cuda::Term;
-using cuda::Upload;
+using cuda::Element;
+using cuda::Lists;
+using cuda::range;
 
 namespace {
 
@@ -35,82 +34,71 @@ __global__ void apply_rank_ones_kernel(cuda::DeviceView<const T> u, cuda::Device
 template <class T>
 void CudaBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to,
                                   MatrixView<T> C) {
-  const auto on_stream = stream();
-  auto upload = staging_.begin(Upload::bytes<Index>(from.size()) + Upload::bytes<Index>(to.size()));
-  const Index* sources = upload.put(from);
-  const Index* targets = upload.put(to);
-  upload.send(on_stream);
-  const auto a = device_view(A);
-  const auto c = device_view(C);
-  cuda::for_each(
-      on_stream, C.rows, static_cast<Size>(from.empty() ? to.size() : from.size()), [=] __device__(Size i, Size k) {
-        const Size source = sources == nullptr ? k : sources[k], target = targets == nullptr ? k : targets[k];
-        c(i, target) = source < 0 ? T(0) : a(i, source);
-      });
+  auto lists = program().lists(Lists::bytes<Index>(from.size()) + Lists::bytes<Index>(to.size()));
+  const Index *sources = lists.put(from), *targets = lists.put(to);
+  write_down({.what = Element::move,
+              .rows = C.rows,
+              .cols = static_cast<Size>(from.empty() ? to.size() : from.size()),
+              .A = A,
+              .C = C,
+              .from = sources,
+              .to = targets},
+             {range(A)}, {range(C)});
 }
 
 template <class T>
 void CudaBackend<T>::clear_tops(std::span<const Index> counts, MatrixView<T> A) {
   const Index* tops = send(counts);
-  const auto a = device_view(A);
-  cuda::for_each(stream(), A.rows, static_cast<Size>(counts.size()), [=] __device__(Size i, Size k) {
-    if (i < tops[k]) a(i, k) = T(0);
-  });
+  write_down(
+      {.what = Element::clear_tops, .rows = A.rows, .cols = static_cast<Size>(counts.size()), .C = A, .from = tops}, {},
+      {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) {
-  const auto on_stream = stream();
   const auto examples = static_cast<std::size_t>(Y.examples()), entries = static_cast<std::size_t>(Y.nonzeros());
-  auto upload =
-      staging_.begin(Upload::bytes<Index>(examples + 1) + Upload::bytes<Index>(entries) + Upload::bytes<T>(entries));
-  const auto starts = upload.template take<Index>(examples + 1), columns = upload.template take<Index>(entries);
-  const auto values = upload.template take<T>(entries);
+  auto lists =
+      program().lists(Lists::bytes<Index>(examples + 1) + Lists::bytes<Index>(entries) + Lists::bytes<T>(entries));
+  const auto starts = lists.template take<Index>(examples + 1), columns = lists.template take<Index>(entries);
+  const auto values = lists.template take<T>(entries);
   for (Size j = 0; j < Y.examples(); ++j) starts.host[j] = static_cast<Index>(Y.begin(j));
   starts.host[examples] = static_cast<Index>(entries);
   for (Size e = 0; e < Y.nonzeros(); ++e) {
     columns.host[e] = Y.index(e);
     values.host[e] = Y.value(e);
   }
-  upload.send(on_stream);
-  const Index* column = columns.device;
-  const T* value = values.device;
-  const auto v = device_view(V);
-  const auto g = device_view(G);
-  cuda::sum_columns<T>(
-      on_stream, G.cols, G.rows, starts.device,
-      [=] __device__(Index k) {
-        return Term<T>{value[k], &v(0, column[k])};
-      },
-      [=] __device__(Size j) { return &g(0, j); }, false);
+  write_down({.starts = starts.device,
+              .columns = columns.device,
+              .values = values.device,
+              .X = V,
+              .Y = G,
+              .rows = static_cast<int>(G.rows)},
+             G.cols, {range(V)}, {range(G)});
 }
 
 template <class T>
 void CudaBackend<T>::gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) {
-  const auto on_stream = stream();
-  auto upload = staging_.begin(Upload::bytes<Index>(Y.offsets.size()) + Upload::bytes<Index>(Y.columns.size()) +
-                               Upload::bytes<Index>(Y.entries.size()));
-  const auto starts = upload.template take<Index>(Y.offsets.size());
+  auto lists = program().lists(Lists::bytes<Index>(Y.offsets.size()) + Lists::bytes<Index>(Y.columns.size()) +
+                               Lists::bytes<Index>(Y.entries.size()));
+  const auto starts = lists.template take<Index>(Y.offsets.size());
   for (std::size_t j = 0; j < Y.offsets.size(); ++j) starts.host[j] = static_cast<Index>(Y.offsets[j]);
-  const Index* column = upload.put(Y.columns);
-  const Index* entry = upload.put(Y.entries);
-  upload.send(on_stream);
-  const auto v = device_view(V), value = device_view(values);
-  const auto g = device_view(G);
-  cuda::sum_columns<T>(
-      on_stream, G.cols, G.rows, starts.device,
-      [=] __device__(Index k) {
-        return Term<T>{value[entry[k]], &v(0, column[k])};
-      },
-      [=] __device__(Size j) { return &g(0, j); }, false);
+  const Index *columns = lists.put(Y.columns), *entries = lists.put(Y.entries);
+  write_down({.starts = starts.device,
+              .entries = entries,
+              .columns = columns,
+              .values = values.data,
+              .X = V,
+              .Y = G,
+              .rows = static_cast<int>(G.rows)},
+             G.cols, {range(V), range(values)}, {range(G)});
 }
 
 template <class T>
 void CudaBackend<T>::add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) {
   const Index* targets = send(columns);
-  const auto g = device_view(G);
-  const auto p = device_view(P);
-  cuda::for_each(stream(), G.rows, G.cols, [=] __device__(Size i, Size k) { p(i, targets[k]) += alpha * g(i, k); });
+  write_down(
+      {.what = Element::add_to_columns, .rows = G.rows, .cols = G.cols, .A = G, .C = P, .to = targets, .alpha = alpha},
+      {range(G), range(P)}, {range(P)});
 }
 
 template <class T>

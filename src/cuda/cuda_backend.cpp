@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "small_gemm.h"
+#include "program_kernel.h"
 
 namespace widehead {
 
@@ -17,7 +17,6 @@ CudaBackend<T>::CudaBackend(const CudaOptions& options)
             !std::is_same_v<T, float> ? CUBLAS_DEFAULT_MATH
             : options.tf32            ? CUBLAS_TF32_TENSOR_OP_MATH
                                       : CUBLAS_PEDANTIC_MATH),
-      staging_(context_->pinned, context_->memory),
       scratch_(context_->memory),
       answer_(context_->pinned),
       cpu_(make_cpu_backend<T>(1)),
@@ -31,7 +30,7 @@ CudaBackend<T>::CudaBackend(const CudaOptions& options)
       b_on_host_(context_->pinned),
       gamma_on_host_(context_->pinned),
       g_on_host_(context_->pinned) {
-  if (std::is_same_v<T, float>) cuda::prepare_small_gemm();
+  cuda::prepare_programs<T>(context_->program, context_->device);
 }
 
 template <class T>
@@ -83,21 +82,20 @@ const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>& Y) {
   if (copy == nullptr || copy->context != context_) {
     kept = std::make_unique<cuda::PatternCopy<T>>(context_);
     copy = static_cast<cuda::PatternCopy<T>*>(kept.get());
-  } else if (copy->version == Y.version()) {
+  } else if (copy->version == Y.version() && copy->program + 1 >= program().number()) {
     return copy->pattern;
   }
-  using cuda::Upload;
-  const auto on_stream = stream();
+  using cuda::Lists;
   const auto groups = static_cast<std::size_t>(Y.count()), entries = static_cast<std::size_t>(Y.nonzeros()),
              examples = static_cast<std::size_t>(Y.examples());
-  const std::size_t bytes = Upload::bytes<Index>(groups) + Upload::bytes<Index>(groups + 1) +
-                            3 * Upload::bytes<Index>(entries) + Upload::bytes<Index>(examples + 1) +
-                            Upload::bytes<T>(entries);
-  auto upload = staging_.begin(bytes, copy->buffer.template room<std::byte>(bytes));
+  const std::size_t bytes = Lists::bytes<Index>(groups) + Lists::bytes<Index>(groups + 1) +
+                            3 * Lists::bytes<Index>(entries) + Lists::bytes<Index>(examples + 1) +
+                            Lists::bytes<T>(entries);
+  auto lists = program().lists(bytes);
   auto& pattern = copy->pattern;
-  pattern.rows = upload.put(Y.rows());
-  const auto starts = upload.template take<Index>(groups + 1);
-  const auto example_of = upload.template take<Index>(entries), group_of = upload.template take<Index>(entries);
+  pattern.rows = lists.put(Y.rows());
+  const auto starts = lists.template take<Index>(groups + 1);
+  const auto example_of = lists.template take<Index>(entries), group_of = lists.template take<Index>(entries);
   pattern.starts = starts.device;
   pattern.examples = example_of.device;
   pattern.groups = group_of.device;
@@ -109,11 +107,11 @@ const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>& Y) {
     }
   }
   starts.host[groups] = static_cast<Index>(entries);
-  pattern.by_example = upload.put(Y.by_example());
-  pattern.example_starts = upload.put(Y.example_starts());
-  pattern.values = upload.put(Y.values());
-  upload.send(on_stream);
+  pattern.by_example = lists.put(Y.by_example());
+  pattern.example_starts = lists.put(Y.example_starts());
+  pattern.values = lists.put(Y.values());
   copy->version = Y.version();
+  copy->program = program().number();
   return pattern;
 }
 
@@ -142,11 +140,9 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
     if (beta == T(0)) return clear(C);
     return scale(beta, C);
   }
-  if constexpr (std::is_same_v<T, float>) {
-    if (!tf32_ && cuda::is_small(C.rows, C.cols, depth)) {
-      cuda::small_gemm(stream(), op_a, op_b, alpha, A, B, beta, C);
-      return;
-    }
+  if (is_small(C.rows, C.cols, depth)) {
+    const auto x = product(op_a, op_b, alpha, A, B, beta, C);
+    return write_down(x, {cuda::range(A), cuda::range(B)}, {cuda::range(C)});
   }
   const auto of = [](Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; };
   // A matrix of one column may come with any stride.
@@ -154,6 +150,44 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
   cuda::check(multiply(blas(), of(op_a), of(op_b), C.rows, C.cols, depth, &alpha, A.data, leading(A.stride, A.rows),
                        B.data, leading(B.stride, B.rows), &beta, C.data, leading(C.stride, C.rows)),
               "cublas gemm");
+}
+
+/// Products in float of at most about a millisecond's twentieth; beyond, and along a depth that leaves few tiles,
+/// cuBLAS is the faster.
+template <class T>
+bool CudaBackend<T>::is_small(Size rows, Size cols, Size depth) const {
+  if (!std::is_same_v<T, float> || tf32_) return false;
+  return depth <= 1024 && rows * cols <= Size{1} << 20 &&
+         GemmShape{Op::none, Op::none, rows, cols, depth}.flops() < 5e8;
+}
+
+template <class T>
+cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta,
+                                       MatrixView<T> C) const {
+  cuda::Multiply x{};
+  if constexpr (std::is_same_v<T, float>) {
+    const auto wide = [](ConstView<T> X) {
+      return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && (X.stride % 4 == 0 || X.cols == 1);
+    };
+    x.A = A.data, x.B = B.data, x.C = C.data;
+    x.A_stride = static_cast<int>(A.stride), x.B_stride = static_cast<int>(B.stride);
+    x.C_stride = static_cast<int>(C.stride);
+    x.rows = static_cast<int>(C.rows), x.cols = static_cast<int>(C.cols);
+    x.depth = static_cast<int>(op_a == Op::none ? A.cols : A.rows);
+    x.alpha = alpha, x.beta = beta;
+    x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
+    x.A_wide = wide(A), x.B_wide = wide(B);
+    const Size edge = cuda::multiply_edge(false);
+    x.fine = ((C.rows + edge - 1) / edge) * ((C.cols + edge - 1) / edge) <= 66;  // half of the device would be idle
+  }
+  return x;
+}
+
+template <class T>
+void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<cuda::Range> reads,
+                                std::initializer_list<cuda::Range> writes) {
+  const Size edge = cuda::multiply_edge(x.fine), rows = (x.rows + edge - 1) / edge, cols = (x.cols + edge - 1) / edge;
+  program().add(cuda::Kind::multiply, x.symmetric ? rows * (rows + 1) / 2 : rows * cols, x, reads, writes);
 }
 
 template <class T>
@@ -172,6 +206,10 @@ Size CudaBackend<T>::rows_per_block(Size dim) const {
                                                std::size_t);                                                         \
   template const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>&);                                     \
   template void CudaBackend<T>::gemm(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>);                       \
+  template bool CudaBackend<T>::is_small(Size, Size, Size) const;                                                    \
+  template cuda::Multiply CudaBackend<T>::product(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>) const;    \
+  template void CudaBackend<T>::write_down(const cuda::Multiply&, std::initializer_list<cuda::Range>,                \
+                                           std::initializer_list<cuda::Range>);                                      \
   template Size CudaBackend<T>::rows_per_block(Size) const;                                                          \
   template std::shared_ptr<Backend<T>> make_cuda_backend(const CudaOptions&)
 

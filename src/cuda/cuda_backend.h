@@ -1,15 +1,16 @@
 #pragma once
-/// Backend on an NVIDIA GPU: cuBLAS for products, our own kernels for the rest, all on one stream. The host waits only
-/// where an operation returns a number. What is rare and small (singular values, QR, the LU of solve_shifted) is done
-/// by the host's LAPACK.
+/// Backend on an NVIDIA GPU: cuBLAS for large products, our own kernels for the rest, all on one stream. What a step
+/// is made of is written down and done by one kernel (program.h); all else is launched by itself, after what has been
+/// written so far. The host waits only where an operation returns a number. What is rare and small (singular values,
+/// QR, the LU of solve_shifted) is done by the host's LAPACK.
 
 #include <vector>
 
 #include "../judge.h"
+#include "context.h"
+#include "instructions.h"
 #include "parts.h"
 #include "pattern.h"
-#include "resources.h"
-#include "staging.h"
 #include "widehead/backend.h"
 
 namespace widehead {
@@ -23,6 +24,7 @@ class CudaBackend final : public Backend<T> {
   std::string device() const override;
   int threads() const override { return 1; }
   void wait() override { synchronize(); }
+  void submit() override { context_->program.start(); }
 
   Memory& memory() override { return context_->memory; }
   Memory& column_memory() override { return context_->columns; }
@@ -73,7 +75,7 @@ class CudaBackend final : public Backend<T> {
   void dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta, MatrixView<double> out) override;
   void add_by_example(ConstView<double> t, const RowGroups<T>& Y, MatrixView<double> out) override;
   void scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) override;
-  void add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
+  void gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) override;
   void read_at(ConstView<T> O, Size first, const RowGroups<T>& Y, MatrixView<double> out) override;
   void add_at(const RowGroups<T>& Y, ConstView<T> values, Size first, MatrixView<T> O) override;
 
@@ -117,22 +119,41 @@ class CudaBackend final : public Backend<T> {
                       MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
+  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                    MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;
 
  private:
-  /// The stream, on a thread whose current device is this one.
+  /// The stream for a launch, after all that was written down; on a thread whose current device is this one. Lists must
+  /// be complete by then.
   cudaStream_t stream() const {
     context_->device.make_current();
+    context_->program.start();
     return context_->stream.get();
   }
   cublasHandle_t blas() const {
-    context_->device.make_current();
+    stream();
     return blas_.get();
   }
+  cuda::Program& program() { return context_->program; }
+  /// Something element by element: rows and columns of it, with the sizes of what it reads and writes.
+  void write_down(const cuda::Elements<T>& elements, std::initializer_list<cuda::Range> reads,
+                  std::initializer_list<cuda::Range> writes) {
+    if (elements.rows > 0 && elements.cols > 0) {
+      program().add(cuda::Kind::elements, cuda::element_tiles(elements.rows, elements.cols), elements, reads, writes);
+    }
+  }
+  /// The same for columns that are sums of columns.
+  void write_down(const cuda::SumColumns<T>& sums, Size columns, std::initializer_list<cuda::Range> reads,
+                  std::initializer_list<cuda::Range> writes) {
+    if (sums.rows > 0) {
+      program().add(cuda::Kind::sum_columns, cuda::sum_tiles(columns, sums.rows), sums, reads, writes);
+    }
+  }
   void synchronize() const { cuda::check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
-  /// A list of the host's on the device, for the next launch.
+  /// A list of the host's on the device, for the next instruction or launch.
   template <class U>
   const U* send(std::span<const U> list);
   /// A value that the device has come to, once it has.
@@ -149,21 +170,25 @@ class CudaBackend final : public Backend<T> {
   /// A on the host, in such room.
   template <class U>
   MatrixView<U> download(MatrixView<const U> A, Matrix<U>& room);
-  /// The mirror of Y, which is brought up to date first.
+  /// The mirror of Y, which is brought up to date first: for the next instruction or launch.
   const cuda::Pattern<T>& pattern(const RowGroups<T>& Y);
   /// The mirror of these lists, likewise.
   const cuda::PartsCopy<T>& mirror(const SoftmaxParts<T>& parts);
-  const void* enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
-                                const Judged<T>& x, double* ledger);
+  const cuda::Summary* enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y,
+                                         std::span<const T> weights, const Judged<T>& x, double* ledger);
   Verdict judge_by_the_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                             const Judged<T>& x);
   /// LU in place; 0, or where the first pivot is that is zero.
   int factorize(MatrixView<T> A, int* pivots);
+  /// A product as an instruction.
+  cuda::Multiply product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) const;
+  void write_down(const cuda::Multiply& product, std::initializer_list<cuda::Range> reads,
+                  std::initializer_list<cuda::Range> writes);
+  bool is_small(Size rows, Size cols, Size depth) const;
 
   std::shared_ptr<cuda::Context> context_;
   bool tf32_;
   cuda::Blas blas_;
-  cuda::Staging staging_;
   cuda::Buffer scratch_;             ///< of the operation at work
   cuda::Buffer answer_;              ///< pinned, for fetch
   std::shared_ptr<Backend<T>> cpu_;  ///< for what the host does
@@ -182,11 +207,7 @@ class CudaBackend final : public Backend<T> {
 template <class T>
 template <class U>
 const U* CudaBackend<T>::send(std::span<const U> list) {
-  const auto on_stream = stream();
-  auto upload = staging_.begin(cuda::Upload::bytes<U>(list.size()));
-  const U* on_device = upload.put(list);
-  upload.send(on_stream);
-  return on_device;
+  return program().lists(cuda::Lists::bytes<U>(list.size())).put(list);
 }
 
 template <class T>

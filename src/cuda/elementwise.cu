@@ -1,4 +1,4 @@
-/// Element by element: the operations that read and write each value once.
+/// Element by element: the operations that read and write each value once. What they do is in instructions.cuh.
 
 #include "cuda_backend.h"
 #include "kernels.h"
@@ -6,7 +6,9 @@
 namespace widehead {
 
 using cuda::device_view;
+using cuda::Element;
 using cuda::for_each;
+using cuda::range;
 
 namespace {
 
@@ -89,22 +91,19 @@ void CudaBackend<T>::transpose(ConstView<T> A, MatrixView<T> C) {
 
 template <class T>
 void CudaBackend<T>::add(T alpha, ConstView<T> A, T beta, ConstView<T> B, MatrixView<T> C) {
-  const auto a = device_view(A), b = device_view(B);
-  const auto c = device_view(C);
-  for_each(stream(), C.rows, C.cols, [=] __device__(Size i, Size j) { c(i, j) = alpha * a(i, j) + beta * b(i, j); });
+  write_down(
+      {.what = Element::add, .rows = C.rows, .cols = C.cols, .A = A, .B = B, .C = C, .alpha = alpha, .beta = beta},
+      {range(A), range(B)}, {range(C)});
 }
 
 template <class T>
 void CudaBackend<T>::copy(ConstView<T> A, MatrixView<T> C) {
-  const auto a = device_view(A);
-  const auto c = device_view(C);
-  for_each(stream(), C.rows, C.cols, [=] __device__(Size i, Size j) { c(i, j) = a(i, j); });
+  write_down({.what = Element::copy, .rows = C.rows, .cols = C.cols, .A = A, .C = C}, {range(A)}, {range(C)});
 }
 
 template <class T>
 void CudaBackend<T>::clear(MatrixView<T> A) {
-  const auto a = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { a(i, j) = T(0); });
+  write_down({.what = Element::clear, .rows = A.rows, .cols = A.cols, .C = A}, {}, {range(A)});
 }
 
 template <class T>
@@ -115,55 +114,51 @@ void CudaBackend<T>::clear_in_double(MatrixView<double> A) {
 
 template <class T>
 void CudaBackend<T>::set_identity(MatrixView<T> A) {
-  const auto a = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { a(i, j) = i == j ? T(1) : T(0); });
+  write_down({.what = Element::identity, .rows = A.rows, .cols = A.cols, .C = A}, {}, {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::scale(T alpha, MatrixView<T> A) {
   if (alpha == T(1)) return;
-  const auto a = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { a(i, j) *= alpha; });
+  write_down({.what = Element::scale, .rows = A.rows, .cols = A.cols, .C = A, .alpha = alpha}, {range(A)}, {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::add_columns(T alpha, ConstView<T> A, ConstView<T> a, T beta, ConstView<T> B, MatrixView<T> C) {
-  const auto x = device_view(A), factors = device_view(a), b = device_view(B);
-  const auto c = device_view(C);
-  for_each(stream(), C.rows, C.cols,
-           [=] __device__(Size i, Size j) { c(i, j) = alpha * factors[j] * x(i, j) + beta * b(i, j); });
+  write_down({.what = Element::add_columns,
+              .rows = C.rows,
+              .cols = C.cols,
+              .A = A,
+              .B = B,
+              .C = C,
+              .a = a.data,
+              .alpha = alpha,
+              .beta = beta},
+             {range(A), range(a), range(B)}, {range(C)});
 }
 
 template <class T>
 void CudaBackend<T>::scale_columns(ConstView<T> a, MatrixView<T> A) {
-  const auto factors = device_view(a);
-  const auto x = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { x(i, j) *= factors[j]; });
+  write_down({.what = Element::scale_columns, .rows = A.rows, .cols = A.cols, .C = A, .a = a.data},
+             {range(A), range(a)}, {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::scale_rows(ConstView<T> a, MatrixView<T> A) {
-  const auto factors = device_view(a);
-  const auto x = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { x(i, j) *= factors[i]; });
+  write_down({.what = Element::scale_rows, .rows = A.rows, .cols = A.cols, .C = A, .a = a.data}, {range(A), range(a)},
+             {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::add_to_rows(ConstView<T> b, MatrixView<T> A) {
-  const auto summand = device_view(b);
-  const auto x = device_view(A);
-  for_each(stream(), A.rows, A.cols, [=] __device__(Size i, Size j) { x(i, j) += summand[i]; });
+  write_down({.what = Element::add_to_rows, .rows = A.rows, .cols = A.cols, .C = A, .a = b.data}, {range(A), range(b)},
+             {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) {
-  const auto s = device_view(S);
-  const auto h = device_view(high), l = device_view(low);
-  for_each(stream(), S.rows, S.cols, [=] __device__(Size i, Size j) {  // Knuth's two-sum
-    const T sum = s(i, j), l_in_s = sum - h(i, j), h_in_s = sum - l_in_s;
-    l(i, j) = (h(i, j) - h_in_s) + (l(i, j) - l_in_s);
-    h(i, j) = sum;
-  });
+  write_down({.what = Element::carry, .rows = S.rows, .cols = S.cols, .A = S, .C = high, .D = low},
+             {range(S), range(high), range(low)}, {range(high), range(low)});
 }
 
 template <class T>

@@ -126,10 +126,9 @@ bool CudaBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
 template <class T>
 void CudaBackend<T>::lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) {
   if (X.rows == 0 || X.cols == 0) return;
-  auto upload = staging_.begin(2 * cuda::Upload::bytes<T*>(1));
-  const T* const* matrix = upload.put(std::span<const T* const>(&factors.data, 1));
-  T* const* columns = upload.put(std::span<T* const>(&X.data, 1));
-  upload.send(stream());
+  auto lists = program().lists(2 * cuda::Lists::bytes<T*>(1));
+  const T* const* matrix = lists.put(std::span<const T* const>(&factors.data, 1));
+  T* const* columns = lists.put(std::span<T* const>(&X.data, 1));
   int info = 0;
   check(getrs(blas(), op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T, to_int(X.rows), to_int(X.cols), matrix,
               leading(factors), pivots.data, columns, leading(X), &info),
@@ -144,11 +143,10 @@ bool CudaBackend<T>::invert(MatrixView<T> A) {
   int* pivots = room + 1;
   if (factorize(A, pivots) != 0) return false;
   const auto inverse = exchanged_.scratch(A.rows, A.cols);
-  auto upload = staging_.begin(2 * cuda::Upload::bytes<T*>(1));
+  auto lists = program().lists(2 * cuda::Lists::bytes<T*>(1));
   const ConstView<T> factors = A;
-  const T* const* matrix = upload.put(std::span<const T* const>(&factors.data, 1));
-  T* const* result = upload.put(std::span<T* const>(&inverse.data, 1));
-  upload.send(stream());
+  const T* const* matrix = lists.put(std::span<const T* const>(&factors.data, 1));
+  T* const* result = lists.put(std::span<T* const>(&inverse.data, 1));
   check(getri(blas(), to_int(A.rows), matrix, leading(A), pivots, result, leading(inverse), room),
         "cublas getriBatched");
   const int info = fetch(static_cast<const int*>(room));

@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "check.h"
-#include "widehead/matrix.h"
+#include "device_view.h"
 
 namespace widehead::cuda {
 
-inline constexpr int warp_size = 32;
 inline constexpr int block_size = 256;
 /// Blocks that fill the device; more elements than threads are taken in turns.
 inline constexpr Size most_blocks = 2048;
@@ -17,21 +16,6 @@ inline constexpr Size most_blocks = 2048;
 /// Blocks for so many pieces of work, `each` in a block.
 inline unsigned blocks_for(Size pieces, Size each, Size most = most_blocks) {
   return static_cast<unsigned>(std::clamp<Size>((pieces + each - 1) / each, 1, most));
-}
-
-/// A MatrixView in a kernel.
-template <class T>
-struct DeviceView {
-  T* data;
-  Size stride;
-
-  DeviceView(MatrixView<T> A) : data(A.data), stride(A.stride) {}  // NOLINT(google-explicit-constructor)
-  __device__ T& operator()(Size i, Size j) const { return data[i + j * stride]; }
-  __device__ T& operator[](Size i) const { return data[i]; }  ///< of a vector
-};
-template <class T>
-DeviceView<T> device_view(MatrixView<T> A) {
-  return A;
 }
 
 /// This thread's elements (i, j) of a rows x cols matrix, in the order of memory, a launch of threads apart. rows > 0.

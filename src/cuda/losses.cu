@@ -1,5 +1,6 @@
 /// Losses of a minibatch, and the elementwise part of a softmax.
 
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -11,113 +12,6 @@ namespace widehead {
 using cuda::device_view;
 
 namespace {
-
-/// What each example adds to the verdict.
-struct Opinions {
-  double* L;          // weighted
-  double* largest_a;  // |a|, weighted
-  Size* bad;          // the example itself, or `nobody`
-  double* value;      // L, a, b as the loss gave them
-};
-constexpr Size nobody = std::numeric_limits<Size>::max();
-
-/// Verdict as it comes from the device: no gaps.
-struct Summary {
-  double L, largest_a;
-  Size bad;
-  double at_bad[3];
-};
-
-/// Targets of all examples, example after example, in double.
-struct Targets {
-  double *o, *y, *g;
-};
-
-template <class T>
-struct JudgedOnDevice {
-  cuda::DeviceView<const double> q, s, o;
-  cuda::DeviceView<T> a, b, gamma, g;
-};
-
-/// Example j, by one thread: the loss itself goes over its targets.
-template <class L, class T>
-__device__ void judge_example(const L& loss, double outputs, Size j, const cuda::Pattern<T>& Y, const T* weights,
-                              const JudgedOnDevice<T>& x, const Targets& room, const Opinions& out) {
-  const Index first = Y.example_starts[j], last = Y.example_starts[j + 1];
-  for (Index k = first; k < last; ++k) {
-    const Index e = Y.by_example[k];
-    room.o[k] = x.o[e];
-    room.y[k] = static_cast<double>(Y.values[e]);
-    room.g[k] = 0;
-  }
-  const auto count = static_cast<std::size_t>(last - first);
-  const LossInput input{x.q[j], L::uses_sum ? x.s[j] : 0.0, outputs, std::span<const double>(room.o + first, count),
-                        std::span<const double>(room.y + first, count)};
-  const LossValue value = loss(input, std::span<double>(room.g + first, count));
-  const double weight = weights == nullptr ? 1.0 : static_cast<double>(weights[j]);
-  double gamma = 0, poison = value.L + value.a + value.b;
-  for (Index k = first; k < last; ++k) {
-    const double g = weight * room.g[k];
-    const T rounded = static_cast<T>(g);
-    x.g[Y.by_example[k]] = rounded;
-    gamma += g;
-    poison += static_cast<double>(rounded);
-  }
-  const T a = static_cast<T>(weight * value.a), b = static_cast<T>(weight * value.b), sum = static_cast<T>(gamma);
-  x.a[j] = a;
-  x.b[j] = b;
-  x.gamma[j] = sum;
-  const bool bad = !isfinite(poison) || !isfinite(a + b + sum) || (!L::uses_sum && value.b != 0);
-  out.L[j] = weight * value.L;
-  out.largest_a[j] = static_cast<double>(a < T(0) ? -a : a);
-  out.bad[j] = bad ? j : nobody;
-  out.value[3 * j] = value.L;
-  out.value[3 * j + 1] = value.a;
-  out.value[3 * j + 2] = value.b;
-}
-
-/// By one block, in a fixed order.
-__device__ void summarize(Size m, const Opinions& of, Summary* summary, double* ledger) {
-  double L = 0, largest_a = 0;
-  Size bad = nobody;
-  for (Size j = threadIdx.x; j < m; j += blockDim.x) {
-    L += of.L[j];
-    largest_a = cuda::Larger{}(largest_a, of.largest_a[j]);
-    bad = cuda::Smaller{}(bad, of.bad[j]);
-  }
-  L = cuda::combine_block(L, cuda::Plus{});
-  largest_a = cuda::combine_block(largest_a, cuda::Larger{});
-  bad = cuda::combine_block(bad, cuda::Smaller{});
-  if (threadIdx.x != 0) return;
-  if (ledger != nullptr) {  // for judge_later
-    ledger[0] += L;
-    ledger[1] += bad == nobody ? 0 : 1;
-    return;
-  }
-  summary->L = L;
-  summary->largest_a = largest_a;
-  summary->bad = bad;
-  for (int k = 0; k < 3; ++k) summary->at_bad[k] = bad == nobody ? 0 : of.value[3 * bad + k];
-}
-
-template <class L, class T>
-__global__ void judge_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y, const T* weights, JudgedOnDevice<T> x,
-                             Targets room, Opinions out) {
-  const Size j = static_cast<Size>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (j < m) judge_example(loss, outputs, j, Y, weights, x, room, out);
-}
-__global__ void summarize_kernel(Size m, Opinions of, Summary* summary, double* ledger) {
-  summarize(m, of, summary, ledger);
-}
-/// Both for examples that fit a block: one launch less.
-template <class L, class T>
-__global__ void judge_at_once_kernel(L loss, double outputs, Size m, cuda::Pattern<T> Y, const T* weights,
-                                     JudgedOnDevice<T> x, Targets room, Opinions out, Summary* summary,
-                                     double* ledger) {
-  if (threadIdx.x < m) judge_example(loss, outputs, threadIdx.x, Y, weights, x, room, out);
-  __syncthreads();
-  summarize(m, out, summary, ledger);
-}
 
 /// A block for each column, three times over it.
 template <class T>
@@ -143,39 +37,42 @@ __global__ void exponentiate_columns_kernel(cuda::DeviceView<T> A, Size rows, cu
 
 /// The summary goes to the ledger, or else to the address returned.
 template <class T>
-const void* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y,
-                                              std::span<const T> weights, const Judged<T>& x, double* ledger) {
+const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y,
+                                                       std::span<const T> weights, const Judged<T>& x, double* ledger) {
+  using cuda::range;
   const auto m = static_cast<std::size_t>(Y.examples()), entries = static_cast<std::size_t>(Y.nonzeros());
-  const auto y = pattern(Y);
-  const T* weight = send(weights);
-  double* room = scratch_.room<double>(3 * entries + 6 * m + sizeof(Summary) / sizeof(double));
-  const Targets targets{room, room + entries, room + 2 * entries};
+  const std::size_t count = 3 * entries + 6 * m + sizeof(cuda::Summary) / sizeof(double);
+  double* room = scratch_.room<double>(count);
   double* by_example = room + 3 * entries;
-  const Opinions opinions{by_example, by_example + m, reinterpret_cast<Size*>(by_example + 2 * m), by_example + 3 * m};
-  auto* summary = reinterpret_cast<Summary*>(by_example + 6 * m);
-  const JudgedOnDevice<T> judged{x.q, x.s, x.o, x.a, x.b, x.gamma, x.g};
-  const auto on_stream = stream();
+  const cuda::Opinions opinions{by_example, by_example + m, reinterpret_cast<Size*>(by_example + 2 * m),
+                                by_example + 3 * m};
+  auto* summary = reinterpret_cast<cuda::Summary*>(by_example + 6 * m);
+  cuda::Judge<T> judge{};
+  judge.loss = static_cast<int>(loss.index());
+  judge.examples = static_cast<int>(m);
   std::visit(
       [&](const auto& function) {
         using L = std::remove_cvref_t<decltype(function)>;
         if constexpr (!std::is_same_v<L, CustomLoss>) {
-          if (m <= cuda::block_size) {
-            judge_at_once_kernel<L, T><<<1, cuda::block_size, 0, on_stream>>>(function, static_cast<double>(outputs),
-                                                                              Y.examples(), y, weight, judged, targets,
-                                                                              opinions, summary, ledger);
-            return;
-          }
-          constexpr int threads = 32;  // examples are few, and better spread over the device
-          judge_kernel<L, T><<<static_cast<unsigned>((m + threads - 1) / threads), threads, 0, on_stream>>>(
-              function, static_cast<double>(outputs), Y.examples(), y, weight, judged, targets, opinions);
+          static_assert(std::is_trivially_copyable_v<L> && sizeof(L) <= sizeof(judge.parameters));
+          std::memcpy(judge.parameters, &function, sizeof(L));
         }
       },
       loss);
-  cuda::check_launch("judge_kernel");
-  if (m > cuda::block_size) {
-    summarize_kernel<<<1, cuda::block_size, 0, on_stream>>>(Y.examples(), opinions, summary, ledger);
-    cuda::check_launch("summarize_kernel");
-  }
+  judge.outputs = static_cast<double>(outputs);
+  judge.weights = send(weights);
+  judge.Y = pattern(Y);
+  judge.q = x.q.data, judge.s = x.s.data, judge.o = x.o.data;
+  judge.a = x.a.data, judge.b = x.b.data, judge.gamma = x.gamma.data, judge.g = x.g.data;
+  judge.room = room;
+  judge.entries = static_cast<int>(entries);
+  judge.out = opinions;
+  const auto opinion_range = range(room, count);
+  program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, {range(x.q), range(x.s), range(x.o)},
+                {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range});
+  const cuda::Summarize summarize{static_cast<int>(m), opinions, summary, ledger};
+  program().add(cuda::Kind::summarize, 1, summarize, {opinion_range},
+                {ledger != nullptr ? range(ledger, 2) : range(summary, 1)});
   return summary;
 }
 
@@ -184,9 +81,9 @@ Verdict CudaBackend<T>::judge(const Loss& loss, Size outputs, const RowGroups<T>
                               const Judged<T>& x) {
   if (std::holds_alternative<CustomLoss>(loss)) return judge_by_the_host(loss, outputs, Y, weights, x);
   if (Y.examples() <= 0) return {};
-  const auto result = fetch(static_cast<const Summary*>(enqueue_judgement(loss, outputs, Y, weights, x, nullptr)));
+  const auto result = fetch(enqueue_judgement(loss, outputs, Y, weights, x, nullptr));
   Verdict verdict{result.L, result.largest_a};
-  if (result.bad != nobody) {
+  if (result.bad != cuda::nobody) {
     verdict.bad = result.bad;
     verdict.at_bad = {result.at_bad[0], result.at_bad[1], result.at_bad[2]};
   }

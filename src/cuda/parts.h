@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "resources.h"
+#include "context.h"
 #include "widehead/softmax_parts.h"
 
 namespace widehead::cuda {
@@ -37,10 +37,10 @@ struct Parts {
 
 template <class T>
 struct PartsCopy final : DeviceCopy {
-  explicit PartsCopy(std::shared_ptr<Context> owner) : context(std::move(owner)), buffer(context->memory) {}
+  explicit PartsCopy(std::shared_ptr<Context> owner) : context(std::move(owner)) {}
   std::shared_ptr<Context> context;  ///< of the backend that made it
   std::uint64_t version = 0;
-  Buffer buffer;
+  std::uint64_t program = 0;  ///< whose lists they are among
   Parts<T> parts = {};
   std::vector<Size> tile_starts, partial_starts;  ///< on the host: of every part, and their numbers
 };

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "resources.h"
+#include "context.h"
 #include "widehead/sparse_batch.h"
 
 namespace widehead::cuda {
@@ -23,10 +23,10 @@ struct Pattern {
 
 template <class T>
 struct PatternCopy final : DeviceCopy {
-  explicit PatternCopy(std::shared_ptr<Context> owner) : context(std::move(owner)), buffer(context->memory) {}
+  explicit PatternCopy(std::shared_ptr<Context> owner) : context(std::move(owner)) {}
   std::shared_ptr<Context> context;  ///< of the backend that made it
   std::uint64_t version = 0;
-  Buffer buffer;
+  std::uint64_t program = 0;  ///< whose lists they are among
   Pattern<T> pattern = {};
 };
 

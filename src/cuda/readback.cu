@@ -17,24 +17,30 @@ constexpr Size one_block = 128 * norm_threads;
 class CudaReadback final : public Readback {
  public:
   explicit CudaReadback(std::shared_ptr<cuda::Context> context)
-      : context_(std::move(context)), value_(context_->pinned) {}
-  ~CudaReadback() override { cudaStreamSynchronize(context_->stream.get()); }  // it may still be on its way here
+      : context_(std::move(context)), values_(context_->pinned) {}
+  ~CudaReadback() override { cudaStreamSynchronize(context_->stream.get()); }  // they may still be on their way here
 
-  void send(ConstView<double> value) override {
+  void send(ConstView<double> values) override {
     context_->device.make_current();
+    context_->program.start();
     const auto stream = context_->stream.get();
-    cuda::check(cudaMemcpyAsync(value_.room<double>(1), value.data, sizeof(double), cudaMemcpyDeviceToHost, stream),
-                "cudaMemcpyAsync");
+    count_ = static_cast<std::size_t>(values.rows);
+    double* here = values_.room<double>(count_ + 1);
+    if (count_ > 0) {
+      cuda::check(cudaMemcpyAsync(here, values.data, count_ * sizeof(double), cudaMemcpyDeviceToHost, stream),
+                  "cudaMemcpyAsync");
+    }
     arrived_.record(stream);
   }
-  double receive() override {
+  std::span<const double> receive() override {
     arrived_.wait();
-    return *value_.room<double>(1);
+    return {values_.room<double>(count_), count_};
   }
 
  private:
   std::shared_ptr<cuda::Context> context_;
-  cuda::Buffer value_;
+  cuda::Buffer values_;
+  std::size_t count_ = 0;
   cuda::Event arrived_;
 };
 

@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "program.h"
 #include "widehead/errors.h"
 
 namespace widehead::cuda {
@@ -45,7 +46,14 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   return block;
 }
 
-void DeviceMemory::release(void* block) noexcept { cudaFree(block); }
+void DeviceMemory::release(void* block) noexcept {
+  try {
+    if (program_ != nullptr) program_->start();
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  } catch (const BackendError&) {  // the device has failed, and says so again when next it is asked
+  }
+  cudaFree(block);
+}
 
 void* PinnedMemory::allocate(std::size_t bytes) {
   void* block = nullptr;

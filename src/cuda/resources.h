@@ -11,6 +11,8 @@
 
 namespace widehead::cuda {
 
+class Program;
+
 /// A device that exists, and the thread's current one from here on.
 class Device {
  public:
@@ -46,15 +48,19 @@ class Event {
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
   /// Returns at once where nothing was recorded.
   void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+  /// What comes on that stream waits; not the host.
+  void block(cudaStream_t stream) { check(cudaStreamWaitEvent(stream, event_), "cudaStreamWaitEvent"); }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-/// Matrices on the device. Allocation waits for the device: it is rare.
+/// Matrices on the device. Allocation and release wait for the device: they are rare.
 class DeviceMemory final : public Memory {
  public:
-  DeviceMemory(const Device& device, const Stream& stream) : device_(device), stream_(stream) {}
+  /// @param program  to be started before anything is released, since it may use that; or nullptr
+  DeviceMemory(const Device& device, const Stream& stream, Program* program)
+      : device_(device), stream_(stream), program_(program) {}
   void* allocate(std::size_t bytes) override;
   void release(void* block) noexcept override;
   bool is_host() const override { return false; }
@@ -62,6 +68,7 @@ class DeviceMemory final : public Memory {
  private:
   const Device& device_;
   const Stream& stream_;
+  Program* program_;
 };
 
 /// Matrices of the host that the device copies from and to without a detour.
@@ -75,7 +82,8 @@ class PinnedMemory final : public Memory {
 /// Matrices of the host that kernels read and write where they are, over the bus. Zero without being written.
 class ColumnMemory final : public Memory {
  public:
-  ColumnMemory(const Device& device, const Stream& stream) : device_(device), stream_(stream) {}
+  ColumnMemory(const Device& device, const Stream& stream, Program& program)
+      : device_(device), stream_(stream), program_(program) {}
   /// @throws BackendError also where the host has not so much memory left
   void* allocate(std::size_t bytes) override;
   void release(void* block) noexcept override;
@@ -84,18 +92,9 @@ class ColumnMemory final : public Memory {
  private:
   const Device& device_;
   const Stream& stream_;
+  Program& program_;
   std::mutex mutex_;
   std::map<void*, std::size_t> registered_;  // blocks that are not the driver's own, and their bytes
-};
-
-/// A stream of a device and the memory that goes with it. Whatever lives in that memory may keep it alive.
-struct Context {
-  explicit Context(int number) : device(number), memory(device, stream), columns(device, stream) {}
-  Device device;
-  Stream stream;
-  DeviceMemory memory;
-  PinnedMemory pinned;
-  ColumnMemory columns;
 };
 
 /// Bytes in a Memory that grow to the most ever asked for. What they held is lost then, and nobody may be at work on

@@ -1,88 +1,61 @@
 /// Sparse targets: the pattern of a minibatch on the device, and values by its entries.
 
-#include "column_sums.h"
 #include "cuda_backend.h"
 #include "kernels.h"
 
 namespace widehead {
 
 using cuda::device_view;
-using cuda::Term;
-
-namespace {
-
-/// Column j of M ← itself + YᵀY, a block for each example j. Within a group each example has one entry, so threads keep
-/// to their own elements; groups follow one another in their order.
-template <class T>
-__global__ void add_gram_kernel(cuda::Pattern<T> Y, cuda::DeviceView<const T> values, cuda::DeviceView<T> M) {
-  const Size j = blockIdx.x;
-  const Index last = Y.example_starts[j + 1];
-  for (Index k = Y.example_starts[j]; k < last; ++k) {
-    const Index e = Y.by_example[k], group = Y.groups[e];
-    const T value = values[e];
-    const Index end = Y.starts[group + 1];
-    for (Index other = Y.starts[group] + static_cast<Index>(threadIdx.x); other < end;
-         other += static_cast<Index>(blockDim.x)) {
-      M(Y.examples[other], j) += values[other] * value;
-    }
-    __syncthreads();  // the next group may give this element to another thread
-  }
-}
-
-}  // namespace
+using cuda::range;
 
 template <class T>
 void CudaBackend<T>::add_combination(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G) {
-  const auto y = pattern(Y);
-  const auto z = device_view(Z), value = device_view(values);
-  const auto g = device_view(G);
-  cuda::sum_columns<T>(
-      stream(), G.cols, G.rows, y.example_starts,
-      [=] __device__(Index k) {
-        const Index e = y.by_example[k];
-        return Term<T>{value[e], &z(0, y.groups[e])};
-      },
-      [=] __device__(Size j) { return &g(0, j); }, true);
+  const auto& y = pattern(Y);
+  write_down({.starts = y.example_starts,
+              .order = y.by_example,
+              .columns = y.groups,
+              .values = values.data,
+              .X = Z,
+              .Y = G,
+              .rows = static_cast<int>(G.rows),
+              .add = true},
+             G.cols, {range(Z), range(values), range(G)}, {range(G)});
 }
 
 template <class T>
 void CudaBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> V) {
-  const auto y = pattern(Y);
-  const auto x = device_view(X), value = device_view(values);
-  const auto v = device_view(V);
-  cuda::sum_columns<T>(
-      stream(), Y.count(), V.rows, y.starts,
-      [=] __device__(Index e) {
-        return Term<T>{alpha * value[e], &x(0, y.examples[e])};
-      },
-      [=] __device__(Size group) { return &v(0, y.rows[group]); }, true);
+  const auto& y = pattern(Y);
+  write_down({.starts = y.starts,
+              .columns = y.examples,
+              .to = y.rows,
+              .values = values.data,
+              .X = X,
+              .Y = V,
+              .rows = static_cast<int>(V.rows),
+              .alpha = alpha,
+              .add = true},
+             Y.count(), {range(X), range(values), range(V)}, {range(V)});
 }
 
 template <class T>
 void CudaBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) {
-  const auto y = pattern(Y);
-  const auto x = device_view(X), value = device_view(values);
-  const auto z = device_view(Z);
-  cuda::sum_columns<T>(
-      stream(), Y.count(), Z.rows, y.starts,
-      [=] __device__(Index e) {
-        return Term<T>{value[e], &x(0, y.examples[e])};
-      },
-      [=] __device__(Size group) { return &z(0, group); }, false);
+  const auto& y = pattern(Y);
+  write_down({.starts = y.starts,
+              .columns = y.examples,
+              .values = values.data,
+              .X = X,
+              .Y = Z,
+              .rows = static_cast<int>(Z.rows)},
+             Y.count(), {range(X), range(values)}, {range(Z)});
 }
 
 template <class T>
 void CudaBackend<T>::dots_at(ConstView<T> Z, const RowGroups<T>& Y, ConstView<T> X, double beta,
                              MatrixView<double> out) {
-  const auto y = pattern(Y);
-  const auto z = device_view(Z), x = device_view(X);
-  const auto dots = device_view(out);
-  cuda::sum_by_warp(
-      stream(), Y.nonzeros(), X.rows,
-      [=] __device__(Size e, Size i) {
-        return static_cast<double>(z(i, y.groups[e])) * static_cast<double>(x(i, y.examples[e]));
-      },
-      [=] __device__(Size e, double sum) { dots[e] = beta == 0 ? sum : beta * dots[e] + sum; });
+  const auto& y = pattern(Y);
+  const cuda::Dots<T> dots{
+      Z, X, y.groups, y.examples, out.data, beta, static_cast<int>(X.rows), static_cast<int>(Y.nonzeros())};
+  program().add(cuda::Kind::dots, cuda::dot_tiles(Y.nonzeros()), dots, {range(Z), range(X), range(out)}, {range(out)});
 }
 
 template <class T>
@@ -94,11 +67,9 @@ void CudaBackend<T>::add_by_example(ConstView<double> t, const RowGroups<T>& Y, 
 }
 
 template <class T>
-void CudaBackend<T>::add_gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) {
-  if (Y.nonzeros() == 0) return;
-  const auto y = pattern(Y);
-  add_gram_kernel<T><<<static_cast<unsigned>(Y.examples()), 128, 0, stream()>>>(y, values, M);
-  cuda::check_launch("add_gram_kernel");
+void CudaBackend<T>::gram(const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> M) {
+  const cuda::Gram<T> gram{pattern(Y), values.data, M, static_cast<int>(Y.examples())};
+  program().add(cuda::Kind::gram, Y.examples(), gram, {range(values)}, {range(M)});
 }
 
 template <class T>
@@ -131,7 +102,7 @@ void CudaBackend<T>::add_at(const RowGroups<T>& Y, ConstView<T> values, Size fir
   template void CudaBackend<T>::combine(const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>);              \
   template void CudaBackend<T>::dots_at(ConstView<T>, const RowGroups<T>&, ConstView<T>, double, MatrixView<double>); \
   template void CudaBackend<T>::add_by_example(ConstView<double>, const RowGroups<T>&, MatrixView<double>);           \
-  template void CudaBackend<T>::add_gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                           \
+  template void CudaBackend<T>::gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                               \
   template void CudaBackend<T>::read_at(ConstView<T>, Size, const RowGroups<T>&, MatrixView<double>);                 \
   template void CudaBackend<T>::add_at(const RowGroups<T>&, ConstView<T>, Size, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);

@@ -24,17 +24,24 @@ double HeadRate<T>::eta_for(OutputLayer<T>& head, ConstView<T> H, const SparseBa
 }
 
 template <class T>
-typename HeadRate<T>::Norm HeadRate<T>::send_norm(Backend<T>& backend, ConstView<T> H) {
+double HeadRate<T>::Norm::get() const {
+  if (on_its_way == nullptr) return value;
+  double sum = 0;
+  const auto squares = on_its_way->receive();
+  for (const double square : squares) sum += square;
+  return sum / static_cast<double>(squares.size());
+}
+
+template <class T>
+void HeadRate<T>::send_norm(Backend<T>& backend) {
+  if (squares_to_send_ == 0) return;
   if (readbacks_.empty()) {
     for (std::size_t k = 0; k <= lag; ++k) readbacks_.push_back(backend.make_readback());
-    sums_ = Matrix<double>(1, static_cast<Size>(readbacks_.size()), backend.memory());
   }
-  const auto sum = sums_.view().columns(static_cast<Size>(next_readback_), 1);
   auto& readback = *readbacks_[next_readback_];
   next_readback_ = (next_readback_ + 1) % readbacks_.size();
-  backend.squared_norm(H, 0, sum);
-  readback.send(sum);
-  return {0, &readback, static_cast<double>(H.cols)};
+  readback.send(squares_.view().block(0, 0, std::exchange(squares_to_send_, 0), 1));
+  norms_.push_back({0, &readback});
 }
 
 template <class T>
@@ -57,11 +64,14 @@ double HeadRate<T>::eta_later(OutputLayer<T>& head, ConstView<T> H, const Sparse
     if (first_norm_ == 0) first_norm_ = norm;
     if (takes_ratio) eta_times_norm_ = head.eta_for(H, targets, 1, ratio_tolerance) * squared_norm;
     norms_.push_back({norm});
+    if (norms_.size() > lag) norms_.erase(norms_.begin());
   } else {
     norm = take(norms_.front().get(), lag);
-    norms_.push_back(send_norm(head.backend(), H));
+    norms_.erase(norms_.begin());
+    if (squares_.rows() < H.cols) squares_ = Matrix<double>(H.cols, 1, head.backend().memory());
+    head.backend().column_dots(H, H, squares_.view().block(0, 0, H.cols, 1));
+    squares_to_send_ = H.cols;
   }
-  if (norms_.size() > lag) norms_.erase(norms_.begin());
   ++steps_;
   if (!(norm > 0)) return 0;
   return options_.lambda * factor * eta_times_norm_ / (std::max(norm, first_norm_) * m);

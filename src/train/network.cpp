@@ -165,6 +165,7 @@ void Network<T>::enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& tar
   const auto head_start = clock();
   eta_ = head_rate_.eta_later(*head_, H, targets, head_factor);
   head_->enqueue_step(H, targets, eta_, gradient(hidden_.size()));
+  head_rate_.send_norm(*backend_);
   const auto head_end = clock();
   backward(X);
   const Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
@@ -178,6 +179,7 @@ void Network<T>::enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& tar
   }
   for (auto& layer : hidden_) layer.update(*backend_, update);
   input_.update(*backend_, update);
+  backend_->submit();  // the device begins while the host prepares the next step
   ++steps_;
   const auto end = clock();
   if (!timed) return;

@@ -33,6 +33,8 @@ class HeadRate {
   /// The same for a step that will be enqueued: waits for the device where the ratio is taken, and in the first steps.
   /// @throws NumericalError where the H of two steps ago was not finite
   double eta_later(OutputLayer<T>& head, ConstView<T> H, const SparseBatch<T>& targets, double factor);
+  /// To be called when that step has been enqueued, and with it the norm of its H: now it may be sent.
+  void send_norm(Backend<T>& backend);
   void visit_state(StateVisitor& state);
   /// What enqueued steps need besides: the norms that are on their way, waited for.
   void visit_enqueued_state(StateVisitor& state);
@@ -46,11 +48,9 @@ class HeadRate {
   /// A mean of ‖h‖² that has been asked for.
   struct Norm {
     double value = 0;                // known, or
-    Readback* on_its_way = nullptr;  // the sum
-    double examples = 1;
-    double get() const { return on_its_way == nullptr ? value : on_its_way->receive() / examples; }
+    Readback* on_its_way = nullptr;  // those of the examples
+    double get() const;
   };
-  Norm send_norm(Backend<T>& backend, ConstView<T> H);
 
   HeadRateOptions options_;
   std::int64_t steps_ = 0;
@@ -60,7 +60,8 @@ class HeadRate {
   std::vector<Norm> norms_;                           // of the last `lag` of them, oldest first
   std::vector<std::unique_ptr<Readback>> readbacks_;  // one more, in turn
   std::size_t next_readback_ = 0;
-  Matrix<double> sums_;  // 1 x as many, on the device
+  Matrix<double> squares_;  // m, on the device: ‖h‖² of the step at hand
+  Size squares_to_send_ = 0;
 };
 
 }  // namespace widehead

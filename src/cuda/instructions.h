@@ -1,0 +1,182 @@
+#pragma once
+/// What the instructions of a program are about: plain structs that the host fills in and the device reads. What is
+/// done with them is in instructions.cuh and multiply.cuh.
+
+#include <cstddef>
+
+#include "device_view.h"
+#include "pattern.h"
+#include "program.h"
+#include "widehead/activation.h"
+
+namespace widehead::cuda {
+
+/// A tile of matrix elements, in the order of memory.
+inline constexpr int elements_each = 1024;
+inline Size element_tiles(Size rows, Size cols) { return (rows * cols + elements_each - 1) / elements_each; }
+
+enum class Element : int {
+  copy,            ///< C ← A
+  clear,           ///< C ← 0
+  clear_tops,      ///< C(i, k) ← 0 for i < from[k]
+  identity,        ///< C ← I
+  scale,           ///< C ← αC
+  scaled,          ///< C ← αA
+  add,             ///< C ← αA + βB
+  add_columns,     ///< C ← αA diag(a) + βB
+  scale_columns,   ///< C ← C diag(a)
+  scale_rows,      ///< C ← diag(a) C
+  add_to_rows,     ///< C ← C + a1ᵀ
+  carry,           ///< Backend::carry, S = A, high = C, low = D
+  split,           ///< Backend::split_gradient, Γ̂ = A, Ĥ = C, grad = D, C = F; a may be empty
+  finish,          ///< Backend::finish_stack, high = A, low = C, S = D, the first `square` columns being symmetric
+  move,            ///< column to[k] of C ← column from[k] of A, or 0
+  add_to_columns,  ///< column to[k] of C ← itself + α column k of A
+  activate,        ///< C ← s(C + a1ᵀ)
+  slope,           ///< C ← C ∘ s′, by s(…) = A
+  adam,            ///< Backend::adam, G = A, P = C, M = D, S = F
+};
+template <class T>
+struct Elements {
+  Element what;
+  Activation activation = Activation::identity;
+  Size rows = 0, cols = 0;
+  Size square = 0;
+  DeviceView<const T> A = {}, B = {};
+  DeviceView<T> C = {}, D = {}, F = {};
+  const T* a = nullptr;
+  const Index *from = nullptr, *to = nullptr;
+  T alpha = 0, beta = 0;
+  T beta1 = 0, beta2 = 0, rest1 = 0, rest2 = 0;  ///< of Adam, with its rate in alpha and ε in beta
+};
+
+/// Edge of a tile of C.
+inline int multiply_edge(bool fine) { return fine ? 16 : 32; }
+/// C ← α op(A) op(B) + βC, in float (multiply.cuh).
+struct Multiply {
+  const float *A, *B;
+  float* C;
+  int A_stride, B_stride, C_stride;
+  int rows, cols, depth;
+  float alpha, beta;
+  bool A_along, B_along;  ///< consecutive along the depth; else across it
+  bool A_wide, B_wide;    ///< 16 bytes at a time are possible
+  bool fine;              ///< tiles of 16 instead of 32
+  bool symmetric;         ///< C ← α (A Bᵀ + B Aᵀ) + C, all of which are symmetric; A and B are across
+  const float* high;      ///< with `sum`: sum ← high + C
+  float* sum;
+  int high_stride, sum_stride;
+};
+
+/// Columns of one matrix, or of none: from `first` on in the order of `columns`.
+struct Bundle {
+  Index matrix, first, count;
+};
+inline constexpr int bundle_columns = 8;
+inline constexpr int express_rows = 32;
+inline Size express_tiles(Size bundles, Size dim) { return bundles * ((dim + express_rows - 1) / express_rows); }
+/// Backend::express_columns, the columns sorted by their matrices.
+template <class T>
+struct Express {
+  DeviceView<const T> V, matrices;
+  DeviceView<T> Z;
+  const Bundle* bundles;
+  const Index *columns, *rows;
+  int dim;
+  bool wide;
+};
+
+inline constexpr int sum_rows_each = program_threads;
+inline Size sum_tiles(Size columns, Size rows) { return columns * ((rows + sum_rows_each - 1) / sum_rows_each); }
+/// Column to[c] of Y ← Σ α value · column of X, over k = starts[c] … starts[c+1] − 1 with e = order[k]: the value at
+/// entries[e], the column columns[e]. No list means the number itself.
+template <class T>
+struct SumColumns {
+  const Index *starts = nullptr, *order = nullptr, *entries = nullptr, *columns = nullptr, *to = nullptr;
+  const T* values = nullptr;
+  DeviceView<const T> X = {};
+  DeviceView<T> Y = {};
+  int rows = 0;
+  T alpha = 1;
+  bool add = false;  ///< to what is there
+};
+
+inline constexpr int dots_each = program_threads / warp_size;
+inline Size dot_tiles(Size count) { return (count + dots_each - 1) / dots_each; }
+/// out[e] ← β out[e] + a_k · b_l with k = of_a[e], l = of_b[e]; no list means e itself.
+template <class T>
+struct Dots {
+  DeviceView<const T> A, B;
+  const Index *of_a, *of_b;
+  double* out;
+  double beta;
+  int rows, count;
+};
+
+/// What each example adds to the verdict.
+struct Opinions {
+  double* L;          ///< weighted
+  double* largest_a;  ///< |a|, weighted
+  Size* bad;          ///< the example itself, or `nobody`
+  double* value;      ///< L, a, b as the loss gave them
+};
+inline constexpr Size nobody = static_cast<Size>(~std::size_t{0} >> 1);
+/// Verdict as it comes from the device: no gaps.
+struct Summary {
+  double L, largest_a;
+  Size bad;
+  double at_bad[3];
+};
+
+/// Backend::judge.
+template <class T>
+struct Judge {
+  int loss;  ///< its place in the variant
+  int examples;
+  alignas(8) std::byte parameters[24];
+  double outputs;
+  Pattern<T> Y;
+  const T* weights;
+  const double *q, *s, *o;
+  T *a, *b, *gamma, *g;
+  double* room;  ///< o, y and g of all targets, example after example
+  int entries;
+  Opinions out;
+};
+
+/// Backend::observe_targets. With `judges` each example is judged, too.
+template <class T>
+struct Observe {
+  DeviceView<const T> H, H_hat, UH, Z, sums;
+  double *q, *o;
+  int rows, examples, entries;
+  bool has_sums;
+  Pattern<T> Y;
+};
+
+struct Summarize {
+  int examples;
+  Opinions of;
+  Summary* summary;
+  double* ledger;  ///< instead of the summary, if there is one
+};
+
+/// M ← YᵀY, a tile for each example.
+template <class T>
+struct Gram {
+  Pattern<T> Y;
+  const T* values;
+  DeviceView<T> M;
+  int examples;
+};
+
+inline Size sum_rows_tiles(Size rows) { return (rows + warp_size - 1) / warp_size; }
+/// out ← A1.
+template <class T>
+struct SumRows {
+  DeviceView<const T> A;
+  T* out;
+  int rows, cols;
+};
+
+}  // namespace widehead::cuda

@@ -1,0 +1,107 @@
+#include "program.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace widehead::cuda {
+namespace {
+
+constexpr std::size_t least_bytes = std::size_t{1} << 18;  // of a slot, so that it grows seldom
+constexpr std::size_t instructions_bytes = sizeof(Instruction) * most_instructions;
+
+}  // namespace
+
+/// Exact for pieces at the same distance, as two blocks of one matrix; careful otherwise.
+bool overlap(const Range& a, const Range& b) {
+  if (a.count == 0 || b.count == 0 || a.width == 0 || b.width == 0) return false;
+  const auto end = [](const Range& x) { return x.first + (x.count - 1) * x.stride + x.width; };
+  if (end(a) <= b.first || end(b) <= a.first) return false;
+  if (a.stride != b.stride || a.width > a.stride || b.width > b.stride) return true;
+  const std::size_t offset =
+      b.first >= a.first ? (b.first - a.first) % a.stride : (a.stride - (a.first - b.first) % a.stride) % a.stride;
+  return offset < a.width || offset + b.width > a.stride;
+}
+
+Program::Program(const Device& device, const Stream& stream, Memory& pinned, Memory& memory)
+    : device_(device), stream_(stream), pinned_(pinned), memory_(memory) {
+  instructions_.reserve(most_instructions);
+}
+
+/// A slot with room for lists of so many bytes, whose last program has left the host.
+void Program::open(std::size_t bytes) {
+  auto& slot = slots_[slot_];
+  if (!slot) slot = std::make_unique<Slot>(pinned_, memory_);
+  slot->sent.wait();
+  const std::size_t needed = bytes + instructions_bytes;
+  if (needed > slot->size) {
+    slot->size = std::max({needed, 2 * slot->size, least_bytes});
+    slot->host.room<std::byte>(slot->size);
+    slot->device.room<std::byte>(slot->size);
+  }
+  used_ = 0;
+  open_ = true;
+}
+
+Lists Program::lists(std::size_t bytes) {
+  if (open_ && used_ + bytes + instructions_bytes > slots_[slot_]->size) start();
+  if (!open_) open(bytes);
+  auto& slot = *slots_[slot_];
+  const Lists lists(slot.host.room<std::byte>(slot.size) + used_, slot.device.room<std::byte>(slot.size) + used_);
+  used_ += bytes;
+  return lists;
+}
+
+Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
+                           std::initializer_list<Range> writes) {
+  if (instructions_.size() == most_instructions) start();
+  const auto met = [](const std::vector<Range>& known, std::initializer_list<Range> ranges) {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const Range& a) {
+      return std::any_of(known.begin(), known.end(), [&](const Range& b) { return overlap(a, b); });
+    });
+  };
+  const bool meet = met(writes_, reads) || met(writes_, writes) || met(reads_, writes);
+  if (meet) {
+    reads_.clear();
+    writes_.clear();
+    tiles_ = 0;
+  }
+  reads_.insert(reads_.end(), reads);
+  writes_.insert(writes_.end(), writes);
+  tiles_ += tiles;
+  most_tiles_ = std::max(most_tiles_, tiles_);
+  auto& instruction = instructions_.emplace_back();
+  instruction.kind = kind;
+  instruction.meet = meet ? 1 : 0;
+  instruction.tiles = static_cast<int>(std::min<Size>(tiles, std::numeric_limits<int>::max()));
+  return instruction;
+}
+
+void Program::start() {
+  if (!open_ && instructions_.empty()) return;
+  device_.make_current();
+  if (!open_) open(0);
+  auto& slot = *slots_[slot_];
+  std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
+  const std::size_t bytes = instructions_.size() * sizeof(Instruction);
+  std::copy_n(reinterpret_cast<const std::byte*>(instructions_.data()), bytes, host + used_);
+  slot.done.block(copies_.get());
+  check(cudaMemcpyAsync(on_device, host, used_ + bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
+  slot.sent.record(copies_.get());
+  slot.sent.block(stream_.get());
+  auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
+  const int count = static_cast<int>(instructions_.size());
+  const auto blocks = static_cast<int>(std::min<Size>(most_tiles_, most_blocks_));
+  const auto* program = reinterpret_cast<const Instruction*>(on_device + used_);
+  instructions_.clear();
+  reads_.clear();
+  writes_.clear();
+  tiles_ = most_tiles_ = 0;
+  open_ = false;
+  slot_ = (slot_ + 1) % slots_.size();
+  ++number_;
+  if (count > 0) launch_(program, count, blocks, stream_.get());
+  // Whatever has been launched up to now may use lists of the two programs before this one, but of none older.
+  if (before) before->done.record(stream_.get());
+}
+
+}  // namespace widehead::cuda

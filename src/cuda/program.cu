@@ -1,0 +1,89 @@
+/// The kernel that carries out programs.
+
+#include <cooperative_groups.h>
+
+#include <algorithm>
+
+#include "instructions.cuh"
+#include "multiply.cuh"
+#include "program_kernel.h"
+
+namespace widehead::cuda {
+namespace {
+
+template <class T>
+__device__ __forceinline__ void carry_out(const Instruction& instruction, int tile, float* shared) {
+  const auto* x = instruction.arguments;
+  switch (instruction.kind) {
+    case Kind::elements: return elements_tile(*reinterpret_cast<const Elements<T>*>(x), tile);
+    case Kind::multiply:
+      if constexpr (std::is_same_v<T, float>) {
+        const auto& product = *reinterpret_cast<const Multiply*>(x);
+        if (product.fine) {
+          multiply_tile<2>(product, tile, shared);
+        } else {
+          multiply_tile<4>(product, tile, shared);
+        }
+      }
+      return;
+    case Kind::express: return express_tile(*reinterpret_cast<const Express<T>*>(x), tile, shared);
+    case Kind::sum_columns: return sum_columns_tile(*reinterpret_cast<const SumColumns<T>*>(x), tile, shared);
+    case Kind::sum_rows: return sum_rows_tile(*reinterpret_cast<const SumRows<T>*>(x), tile, shared);
+    case Kind::dots: return dots_tile(*reinterpret_cast<const Dots<T>*>(x), tile);
+    case Kind::observe: return observe_tile(*reinterpret_cast<const Observe<T>*>(x), tile);
+    case Kind::gram: return gram_tile(*reinterpret_cast<const Gram<T>*>(x), tile);
+    case Kind::judge: return judge_tile(*reinterpret_cast<const Judge<T>*>(x), tile);
+    case Kind::summarize: return summarize_tile(*reinterpret_cast<const Summarize*>(x));
+  }
+}
+
+/// Tile t of the instructions between two meetings, counted through, is done by block t mod blocks.
+template <class T>
+__global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instruction* instructions, int count) {
+  extern __shared__ float4 memory[];
+  auto* here = reinterpret_cast<Instruction*>(memory);
+  auto* shared = reinterpret_cast<float*>(here + count);
+  const auto* from = reinterpret_cast<const float4*>(instructions);
+  for (unsigned k = threadIdx.x; k < count * sizeof(Instruction) / sizeof(float4); k += program_threads) {
+    memory[k] = from[k];
+  }
+  __syncthreads();
+  const int blocks = static_cast<int>(gridDim.x);
+  int next = static_cast<int>(blockIdx.x);  // tile of this block, counted from the instruction's first
+  for (int k = 0; k < count; ++k) {
+    const Instruction& instruction = here[k];
+    if (instruction.meet != 0) {
+      cooperative_groups::this_grid().sync();
+      next = static_cast<int>(blockIdx.x);
+    }
+    for (; next < instruction.tiles; next += blocks) carry_out<T>(instruction, next, shared);
+    next -= instruction.tiles;
+  }
+}
+
+template <class T>
+void launch(const Instruction* instructions, int count, int blocks, cudaStream_t stream) {
+  const std::size_t bytes = count * sizeof(Instruction) + program_shared_bytes;
+  void* arguments[] = {&instructions, &count};
+  check(cudaLaunchCooperativeKernel(program_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(program_threads),
+                                    arguments, bytes, stream),
+        "cudaLaunchCooperativeKernel");
+}
+
+}  // namespace
+
+template <class T>
+void prepare_programs(Program& program, const Device& device) {
+  constexpr int most_bytes = most_instructions * static_cast<int>(sizeof(Instruction)) + program_shared_bytes;
+  int processors = 0, blocks = 0;
+  check(cudaFuncSetAttribute(program_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most_bytes),
+        "cudaFuncSetAttribute");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device.number()), "cudaDeviceGetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, program_kernel<T>, program_threads, most_bytes),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  program.set_launch(launch<T>, processors * std::max(blocks, 1));
+}
+template void prepare_programs<float>(Program&, const Device&);
+template void prepare_programs<double>(Program&, const Device&);
+
+}  // namespace widehead::cuda

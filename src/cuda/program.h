@@ -1,0 +1,170 @@
+#pragma once
+/// A program: operations that are done together, by one kernel. Most operations of a step are over sooner than a launch
+/// takes. So they are only written down when they are asked for, with the lists of the host's that they need, and go to
+/// the device together: one upload, which overlaps with what the device is doing meanwhile, and one launch. All blocks
+/// go through the instructions (program.cu), each doing its share of an instruction's tiles, and meet where one needs
+/// what another wrote since they last met.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "resources.h"
+#include "widehead/matrix.h"
+
+namespace widehead::cuda {
+
+enum class Kind : int {
+  elements,
+  multiply,
+  express,
+  sum_columns,
+  dots,
+  observe,
+  gram,
+  judge,
+  summarize,
+  sum_rows,
+};
+
+inline constexpr std::size_t argument_bytes = 384;
+struct alignas(16) Instruction {
+  Kind kind;
+  int meet;   ///< whether all blocks meet before it
+  int tiles;  ///< what there is to do, in pieces that a block does at a time
+  alignas(16) std::byte arguments[argument_bytes];
+};
+inline constexpr int most_instructions = 48;
+inline constexpr int program_threads = 256;
+inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
+
+/// What an operation reads or writes: `count` pieces of `width` bytes, `stride` apart.
+struct Range {
+  std::uintptr_t first;
+  std::size_t width, stride, count;
+};
+template <class U>
+Range range(MatrixView<U> A) {
+  return {reinterpret_cast<std::uintptr_t>(A.data), static_cast<std::size_t>(A.rows) * sizeof(U),
+          static_cast<std::size_t>(A.stride) * sizeof(U), static_cast<std::size_t>(A.data == nullptr ? 0 : A.cols)};
+}
+template <class U>
+Range range(const U* data, std::size_t count) {
+  return {reinterpret_cast<std::uintptr_t>(data), count * sizeof(U), count * sizeof(U), count > 0 ? std::size_t{1} : 0};
+}
+bool overlap(const Range& a, const Range& b);
+
+/// Lists of the host's for one operation: taken and written by the host, then given to an instruction, or to a launch
+/// after Program::start.
+class Lists {
+ public:
+  /// What a list takes up, so that the next one is aligned.
+  template <class U>
+  static std::size_t bytes(std::size_t count) {
+    return (count * sizeof(U) + 15) / 16 * 16;
+  }
+
+  template <class U>
+  struct List {
+    U* host;
+    const U* device;
+  };
+  /// The next list; nullptr, both of them, where it has no elements.
+  template <class U>
+  List<U> take(std::size_t count) {
+    if (count == 0) return {nullptr, nullptr};
+    const List<U> list{reinterpret_cast<U*>(host_), reinterpret_cast<const U*>(device_)};
+    host_ += bytes<U>(count);
+    device_ += bytes<U>(count);
+    return list;
+  }
+  template <class U>
+  const U* put(std::span<const U> values) {
+    const auto list = take<U>(values.size());
+    std::copy(values.begin(), values.end(), list.host);
+    return list.device;
+  }
+
+ private:
+  friend class Program;
+  Lists(std::byte* host, std::byte* device) : host_(host), device_(device) {}
+  std::byte* host_;
+  std::byte* device_;
+};
+
+/// The program that is being written, and those that the device has not finished.
+class Program {
+ public:
+  /// How a program is launched: by the translation unit that has the kernel.
+  using Launch = void (*)(const Instruction* instructions, int count, int blocks, cudaStream_t stream);
+
+  /// @param memory  where programs are kept on the device; of its own, since whatever else is released there might be
+  ///                in use by the program that is being written
+  Program(const Device& device, const Stream& stream, Memory& pinned, Memory& memory);
+  /// @param most_blocks  that the device has room for at once
+  void set_launch(Launch launch, int most_blocks) {
+    launch_ = launch;
+    most_blocks_ = most_blocks;
+  }
+
+  /// Which program is being written: lists that were put into another are not for its instructions.
+  std::uint64_t number() const { return number_; }
+  /// Room for lists of so many bytes (Lists::bytes, added up).
+  Lists lists(std::size_t bytes);
+
+  /// The next instruction. Its lists need not be among the ranges.
+  template <class Arguments>
+  void add(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
+           std::initializer_list<Range> writes) {
+    static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
+    if (tiles <= 0) return;
+    std::memcpy(next(kind, tiles, reads, writes).arguments, &arguments, sizeof(Arguments));
+  }
+  /// The arguments of the last instruction, if that is of this kind; else nullptr.
+  template <class Arguments>
+  Arguments* last(Kind kind) {
+    if (instructions_.empty() || instructions_.back().kind != kind) return nullptr;
+    return reinterpret_cast<Arguments*>(instructions_.back().arguments);
+  }
+  Instruction& last() { return instructions_.back(); }
+
+  /// What has been written goes to the device. Lists are there for whatever is launched on the stream after it.
+  void start();
+
+ private:
+  /// Where a program lies while it is on its way, on both sides.
+  struct Slot {
+    Slot(Memory& pinned, Memory& memory) : host(pinned), device(memory) {}
+    Buffer host, device;
+    std::size_t size = 0;
+    Event sent;  ///< the host's bytes have been read
+    Event done;  ///< all that used the device's bytes is done
+  };
+  Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
+  void open(std::size_t bytes);
+
+  const Device& device_;
+  const Stream& stream_;
+  Stream copies_;
+  Memory& pinned_;
+  Memory& memory_;
+  Launch launch_ = nullptr;
+  int most_blocks_ = 0;
+
+  std::array<std::unique_ptr<Slot>, 16> slots_;
+  std::size_t slot_ = 0;  ///< of the program that is being written
+  std::size_t used_ = 0;  ///< bytes of its lists
+  bool open_ = false;     ///< whether the slot has been made ready
+  std::uint64_t number_ = 1;
+  std::vector<Instruction> instructions_;
+  std::vector<Range> reads_, writes_;  ///< since all blocks last met
+  Size tiles_ = 0, most_tiles_ = 0;    ///< since then, and the most between two meetings
+};
+
+}  // namespace widehead::cuda

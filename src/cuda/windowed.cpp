@@ -1,0 +1,157 @@
+/// What a step of the windowed layer does in one go.
+
+#include <algorithm>
+
+#include "cuda_backend.h"
+
+namespace widehead {
+
+using cuda::Element;
+using cuda::Lists;
+using cuda::range;
+
+template <class T>
+void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
+                                     std::span<const Index> matrix, MatrixView<T> Z) {
+  const Size count = static_cast<Size>(rows.size());
+  if (count == 0) return;
+  by_matrix_.resize(rows.size());
+  for (std::size_t k = 0; k < rows.size(); ++k) by_matrix_[k] = static_cast<Index>(k);
+  const auto matrix_of = [&](Index k) {  // a row that is zero needs none
+    const auto at = static_cast<std::size_t>(k);
+    return rows[at] < 0 ? Backend<T>::no_column : matrix[at];
+  };
+  std::sort(by_matrix_.begin(), by_matrix_.end(),
+            [&](Index a, Index b) { return matrix_of(a) != matrix_of(b) ? matrix_of(a) < matrix_of(b) : a < b; });
+  auto lists = program().lists(2 * Lists::bytes<Index>(rows.size()) + Lists::bytes<cuda::Bundle>(rows.size()));
+  const auto bundles = lists.template take<cuda::Bundle>(rows.size());
+  Size made = 0;
+  for (Index first = 0; first < static_cast<Index>(count);) {
+    const Index used = matrix_of(by_matrix_[static_cast<std::size_t>(first)]);
+    Index last = first;
+    while (last < static_cast<Index>(count) && last - first < cuda::bundle_columns &&
+           matrix_of(by_matrix_[static_cast<std::size_t>(last)]) == used) {
+      ++last;
+    }
+    bundles.host[made++] = {used, first, last - first};
+    first = last;
+  }
+  const Index* columns = lists.put(std::span<const Index>(by_matrix_));
+  const Index* sources = lists.put(rows);
+  const auto wide = [](ConstView<T> A) {
+    return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * sizeof(T) % 16 == 0;
+  };
+  const cuda::Express<T> express{
+      V, matrices, Z, bundles.device, columns, sources, static_cast<int>(Z.rows), wide(V) && wide(matrices)};
+  program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
+                {range(Z)});
+}
+
+template <class T>
+void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z,
+                                     ConstView<T> sums, const RowGroups<T>& Y, MatrixView<double> q,
+                                     MatrixView<double> o) {
+  const cuda::Observe<T> observe{H,
+                                 H_hat,
+                                 UH,
+                                 Z,
+                                 sums,
+                                 q.data,
+                                 o.data,
+                                 static_cast<int>(H.rows),
+                                 static_cast<int>(H.cols),
+                                 static_cast<int>(Y.nonzeros()),
+                                 !sums.empty(),
+                                 pattern(Y)};
+  program().add(cuda::Kind::observe, cuda::dot_tiles(H.cols + Y.nonzeros()), observe,
+                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)});
+}
+
+template <class T>
+void CudaBackend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values,
+                                     MatrixView<T> G, MatrixView<T> F) {
+  const auto& y = pattern(Y);
+  const auto combine = [&](ConstView<T> X, MatrixView<T> result) {
+    write_down({.starts = y.example_starts,
+                .order = y.by_example,
+                .columns = y.groups,
+                .values = values.data,
+                .X = X,
+                .Y = result,
+                .rows = static_cast<int>(result.rows)},
+               result.cols, {range(X), range(values)}, {range(result)});
+  };
+  combine(Z, G);
+  if (!sums.empty()) combine(sums, F);
+}
+
+template <class T>
+void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat,
+                                    MatrixView<T> grad, MatrixView<T> C) {
+  write_down({.what = Element::split,
+              .rows = grad.rows,
+              .cols = grad.cols,
+              .A = Gamma_hat,
+              .C = H_hat,
+              .D = grad,
+              .F = C,
+              .a = a.data,
+              .alpha = c},
+             {range(a), range(Gamma_hat), range(H_hat)}, {range(H_hat), range(grad), range(C)});
+}
+
+template <class T>
+void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
+                                  MatrixView<T> E) {
+  write_down(
+      {.what = Element::finish, .rows = low.rows, .cols = low.cols, .square = low.rows, .A = high, .C = low, .D = S},
+      {range(high), range(low)}, {range(low), range(S)});
+  write_down({.what = Element::scaled, .rows = H.rows, .cols = H.cols, .A = H, .C = E, .alpha = -eta}, {range(H)},
+             {range(E)});
+}
+
+/// Where the products are small, S is written along with them: −2ηHPᵀ made symmetric is −η(HPᵀ + PHᵀ).
+template <class T>
+void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                                  MatrixView<T> S) {
+  const Size d = H.rows, m = H.cols, height = SH.rows;
+  if (!is_small(d, height, 2 * m)) return Backend<T>::commit_stack(eta, H, SH, high, low, S);
+  const auto P = SH.block(0, 0, d, m), UH = SH.block(d, 0, d, m);
+  const auto advance = [&](ConstView<T> X, Size first, T alpha, bool symmetric) {
+    const auto changed = low.columns(first, d), sum = S.columns(first, d);
+    const auto above = high.columns(first, d);
+    auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
+    if constexpr (std::is_same_v<T, float>) {
+      x.symmetric = symmetric;
+      x.fine = false;
+      x.high = above.data, x.sum = sum.data;
+      x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
+    }
+    write_down(x, {range(H), range(X), range(above), range(changed)}, {range(changed), range(sum)});
+  };
+  advance(P, 0, -eta, true);
+  advance(UH, d, -2 * eta, false);
+  if (height > 2 * d) {
+    gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, height - 2 * d, m), T(1),
+         S.columns(2 * d, height - 2 * d));
+  }
+  const auto E = S.columns(height, m);
+  write_down({.what = Element::scaled, .rows = d, .cols = m, .A = H, .C = E, .alpha = -eta}, {range(H)}, {range(E)});
+}
+
+#define WIDEHEAD_INSTANTIATE(T)                                                                                       \
+  template void CudaBackend<T>::express_columns(ConstView<T>, std::span<const Index>, ConstView<T>,                   \
+                                                std::span<const Index>, MatrixView<T>);                               \
+  template void CudaBackend<T>::observe_targets(ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, \
+                                                const RowGroups<T>&, MatrixView<double>, MatrixView<double>);         \
+  template void CudaBackend<T>::combine_targets(ConstView<T>, ConstView<T>, const RowGroups<T>&, ConstView<T>,        \
+                                                MatrixView<T>, MatrixView<T>);                                        \
+  template void CudaBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,           \
+                                               MatrixView<T>);                                                        \
+  template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,             \
+                                             MatrixView<T>);                                                          \
+  template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>)
+WIDEHEAD_INSTANTIATE(float);
+WIDEHEAD_INSTANTIATE(double);
+
+}  // namespace widehead
