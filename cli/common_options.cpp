@@ -130,6 +130,9 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
   add("--radix", options.timeline.radix, "blocks of the timeline that merge into one")->check(CLI::Range(2, 64));
   add("--rows-file", options.rows_file, "keep V in this file, created sparse, instead of in memory")
       ->type_name(file_type);
+  add_choice(command, "--rows", options.rows, row_place_names(),
+             "on a GPU, V in its memory or, pinned, in the host's; auto: where it has room")
+      ->group(group);
 }
 
 void add_factored_options(CLI::App& command, FactoredOptions& options) {

@@ -86,7 +86,7 @@ void add_layer_device(CLI::App& command, std::string& device, bool& tf32);
 void add_losses(CLI::App& command, std::vector<Loss>& losses);
 /// --weight-decay --init-scale --seed
 void add_layer_options(CLI::App& command, LayerOptions& options);
-/// --window --absorb-limit --deflate-below --probes --panel-rank --radix --rows-file
+/// --window --absorb-limit --deflate-below --probes --panel-rank --radix --rows-file --rows
 void add_windowed_options(CLI::App& command, WindowedOptions& options);
 /// --inverse --refresh-every --stabilizer --sigma-low --sigma-high --n-check --iterations
 void add_factored_options(CLI::App& command, FactoredOptions& options);

@@ -49,6 +49,12 @@ std::span<const Named<Stabilize>> stabilize_names() {
   return names;
 }
 
+std::span<const Named<RowPlace>> row_place_names() {
+  static constexpr std::array<Named<RowPlace>, 3> names = {
+      {{"auto", RowPlace::automatic}, {"device", RowPlace::device}, {"host", RowPlace::host}}};
+  return names;
+}
+
 template <class T>
 std::unique_ptr<OutputLayer<T>> make_head(const HeadOptions& options, std::shared_ptr<Backend<T>> backend) {
   if (options.head == "windowed") {

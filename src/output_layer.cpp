@@ -449,9 +449,10 @@ void OutputLayer<T>::multiply_rows(ConstView<T> R, std::span<const Index> rows, 
 
 template <class T>
 void OutputLayer<T>::gram_of_rows(ConstView<T> rows, MatrixView<T> G) {
+  Matrix<T> room(backend_->memory());
   const Size block = backend_->rows_per_block(dim());
   for (Size first = 0; first < rows.cols; first += block) {
-    const auto part = rows.columns(first, std::min(block, rows.cols - first));
+    const auto part = backend_->template reach<T>(rows.columns(first, std::min(block, rows.cols - first)), room);
     backend_->gemm(Op::none, Op::transpose, T(1), part, part, first == 0 ? T(0) : T(1), G);
   }
   backend_->symmetrize(G);

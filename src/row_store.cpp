@@ -192,22 +192,29 @@ void MappedMemory::remove_name() {
 // ── rows ────────────────────────────────────────────────────────────────────────────────────────
 
 template <class T>
-RowStore<T>::RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path)
-    : backend_(backend), rows_(rows), dim_(dim) {
+RowStore<T>::RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path, RowPlace place)
+    : backend_(backend), rows_(rows), dim_(dim), fetched_(backend.memory()) {
   const auto bytes = bytes_of(rows, dim, sizeof(T));
   if (backend.memory().is_host()) {
+    if (place != RowPlace::automatic) {
+      throw std::invalid_argument(
+          fmt::format("rows: a place was asked for, but the memory of device {} is the host's", backend.device()));
+    }
     mapped_ = path.empty() ? MappedMemory(bytes) : MappedMemory(path, bytes);
-  } else if (path.empty()) {
-    on_device_ = Matrix<T>(dim, rows, backend.memory());
-  } else {
-    throw std::invalid_argument(
-        fmt::format("rows file {}: on device {} the rows are in its memory", path, backend.device()));
+    return;
   }
+  if (!path.empty()) {
+    throw std::invalid_argument(
+        fmt::format("rows file {}: with device {} the rows are in its memory or in the host's, not in a file", path,
+                    backend.device()));
+  }
+  remote_ = place == RowPlace::host || (place == RowPlace::automatic && bytes > backend.free_memory() / 5 * 4);
+  allocated_ = Matrix<T>(dim, rows, remote_ ? backend.column_memory() : backend.memory());
 }
 
 template <class T>
 MatrixView<T> RowStore<T>::data() {
-  return {mapped_.size() > 0 ? static_cast<T*>(mapped_.data()) : on_device_.data(), dim_, rows_};
+  return {mapped_.size() > 0 ? static_cast<T*>(mapped_.data()) : allocated_.data(), dim_, rows_};
 }
 
 template <class T>
@@ -260,10 +267,21 @@ void RowStore<T>::gather(std::span<const Index> rows, MatrixView<T> out) {
   rows_read_ += std::count_if(rows.begin(), rows.end(), [](Index row) { return row != zero_row; });
 }
 
+/// What is remote is fetched first: products read a row many times.
 template <class T>
 void RowStore<T>::express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix,
                           MatrixView<T> out) {
-  backend_.express_columns(data(), rows, matrices, matrix, out);
+  if (remote_) {
+    const auto fetched = fetched_.scratch(dim_, static_cast<Size>(rows.size()));
+    backend_.move_columns(data(), rows, {}, fetched);
+    positions_.resize(rows.size());
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      positions_[k] = rows[k] == zero_row ? zero_row : static_cast<Index>(k);
+    }
+    backend_.express_columns(fetched, positions_, matrices, matrix, out);
+  } else {
+    backend_.express_columns(data(), rows, matrices, matrix, out);
+  }
   rows_read_ += std::count_if(rows.begin(), rows.end(), [](Index row) { return row != zero_row; });
 }
 
@@ -300,7 +318,13 @@ void RowStore<T>::visit_state(StateVisitor& visitor, const StateVisitor::NextUse
       first = last < rows_ ? next_used(last) : last;
     }
   }
-  visit_sparse_block(visitor, backend_, "V", data(), next_used);
+  if (remote_) {  // the host reaches them itself, once nobody else is at work on them
+    backend_.wait();
+    if (visitor.loading()) std::fill_n(allocated_.data(), allocated_.size(), T(0));
+    visitor.sparse_block("V", data(), next_used);
+  } else {
+    visit_sparse_block(visitor, backend_, "V", data(), next_used);
+  }
   visitor.count("rows_read", rows_read_);
   visitor.count("rows_written", rows_written_);
 }

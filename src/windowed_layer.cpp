@@ -40,7 +40,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
                                 std::shared_ptr<Backend<T>> backend)
     : SphericalLayer<T>(options, std::move(backend)),
       windowed_(windowed),
-      store_(this->backend(), options.outputs, options.dim, windowed.rows_file),
+      store_(this->backend(), options.outputs, options.dim, windowed.rows_file, windowed.rows),
       timeline_(this->backend(), store_, options.initial == Initial::zero, timeline_options(this->backend(), windowed)),
       window_(this->backend()),
       common_(this->backend(), options.outputs, options.dim, this->uses_sum()),

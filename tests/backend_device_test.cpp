@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -64,6 +65,52 @@ TEST_P(BackendTest, ReachCopiesOnlyWhatIsOutOfReach) {
     backend.template transfer<T>(reached, back);
     EXPECT_TRUE(is_identical<T>(back, here));
     EXPECT_EQ(backend.template reach<T>(MatrixView<const T>(), room).size(), 0);
+  });
+}
+
+TEST_P(BackendTest, ReadbacksBringWhatWasThereWhenTheyWereSent) {
+  run([]<class T>(Backend<T>& backend) {
+    Matrix<T> A(100, 100, backend.memory());
+    Matrix<double> dots(8, 2, backend.memory());
+    std::vector<std::unique_ptr<Readback>> readbacks;
+    for (int k = 0; k < 3; ++k) readbacks.push_back(backend.make_readback());
+    for (int k = 0; k < 8; ++k) {
+      backend.set_identity(A.view().block(0, 0, k + 1, k + 1));
+      const auto some = A.view().columns(0, 8);
+      const auto out = dots.view().columns(k % 2, 1);
+      backend.column_dots(some, some, out);
+      readbacks[static_cast<std::size_t>(k) % 3]->send(out);
+      if (k < 2) continue;
+      for (int turn = 0; turn < 2; ++turn) {  // the second says the same again
+        const auto received = readbacks[static_cast<std::size_t>(k - 2) % 3]->receive();
+        EXPECT_EQ(received.size(), 8U);
+        EXPECT_EQ(std::accumulate(received.begin(), received.end(), 0.0), k - 1);
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, ColumnsMoveFromAndToMemoryOfTheHost) {
+  run([&]<class T>(Backend<T>& backend) {
+    EXPECT_GT(backend.free_memory(), std::size_t{1} << 20);
+    EXPECT_TRUE(backend.column_memory().is_host());
+    Matrix<T> rows(33, 5000, backend.column_memory());
+    EXPECT_TRUE(is_identical<T>(rows, Matrix<T>(33, 5000))) << "zero at first";
+    const auto Z = Dice(73).matrix<T>(33, 3);
+    Both<T> in(backend, Z), out(backend, 33, 4);
+    const std::vector<Index> to{4999, 0, 17}, from{17, Backend<T>::no_column, 4999, 1};
+    backend.move_columns(in.device(), {}, to, rows);
+    backend.move_columns(rows, from, {}, out.device());
+    backend.wait();
+    EXPECT_TRUE(is_identical<T>(rows.view().columns(4999, 1), Z.view().columns(0, 1))) << "the host sees it, too";
+    EXPECT_TRUE(is_identical<T>(out.host().columns(0, 1), Z.view().columns(2, 1)));
+    EXPECT_TRUE(is_identical<T>(out.host().columns(2, 1), Z.view().columns(0, 1)));
+    EXPECT_EQ(norm<T>(out.host().columns(1, 1)) + norm<T>(out.host().columns(3, 1)), 0);
+    EXPECT_TRUE(out.rim_is_intact());
+    if (on_gpu()) {
+      EXPECT_FALSE(backend.can_reach(rows.data())) << "other operations are given copies";
+      EXPECT_THROW(Matrix<T>(Size{1} << 22, Size{1} << 22, backend.column_memory()), BackendError);
+    }
   });
 }
 

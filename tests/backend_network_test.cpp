@@ -246,5 +246,32 @@ TEST_P(BackendTest, AdamWithoutAGradientMovesNothing) {
   });
 }
 
+TEST_P(BackendTest, LimitNormShrinksWhatIsTooLongAndNothingElse) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(58);
+    for (const auto& [rows, cols] : {std::pair<Size, Size>{0, 3}, {3, 0}, {1, 1}, {33, 17}}) {
+      const auto start = dice.matrix<T>(rows, cols);
+      for (const auto& [squared, factor] : {std::pair{9.0, 0.5}, {2.25, 1.0}, {1.0, 1.0}, {0.0, 1.0}}) {
+        Both<T> A(backend, start);
+        Both<double> n(backend, 1, 1);
+        n.fill(squared);
+        backend.limit_norm(n.device(), 1.5, A.device());
+        Matrix<T> truth = Matrix<T>::copy_of(start);
+        for (Size i = 0; i < truth.size(); ++i) truth.data()[i] *= static_cast<T>(factor);
+        EXPECT_TRUE(is_identical<T>(A.host(), truth)) << squared;
+        EXPECT_TRUE(A.rim_is_intact());
+      }
+    }
+    Both<T> A(backend, dice.matrix<T>(4, 4));
+    Both<double> n(backend, 1, 1);
+    for (const T bad : {std::numeric_limits<T>::quiet_NaN(), std::numeric_limits<T>::infinity()}) {
+      A.host()(1, 2) = bad;
+      n.fill(static_cast<double>(bad));
+      backend.limit_norm(n.device(), 1, A.device());
+      EXPECT_FALSE(std::isfinite(A(1, 2))) << "what is not finite must not be hidden";
+    }
+  });
+}
+
 }  // namespace
 }  // namespace widehead::test

@@ -161,5 +161,31 @@ TEST_P(BackendTest, RoughSquaredNormIsRoughlyThatAndTellsOverflow) {
   });
 }
 
+TEST_P(BackendTest, SquaredNormAddsWithoutAnAnswer) {
+  run([]<class T>(Backend<T>& backend) {
+    using Limits = std::numeric_limits<T>;
+    Dice dice(16);
+    for (const auto& [rows, cols] : {std::pair<Size, Size>{5, 0}, {0, 5}, {1, 1}, {37, 5}, {300, 250}, {700, 4000}}) {
+      SCOPED_TRACE(fmt::format("{} x {}", rows, cols));
+      Both<T> A(backend, dice.matrix<T>(rows, cols));
+      const double truth = norm<T>(A.host()) * norm<T>(A.host());
+      Both<double> sum(backend, 1, 1);
+      sum.fill(std::numeric_limits<double>::quiet_NaN());
+      backend.squared_norm(A.device(), 0, sum.device());
+      EXPECT_TRUE(is_near(sum(0, 0), truth, tolerance::product<double>(rows * cols), truth));
+      backend.squared_norm(A.device(), 0.5, sum.device());
+      EXPECT_TRUE(is_near(sum(0, 0), 1.5 * truth, tolerance::product<double>(rows * cols), truth));
+      EXPECT_TRUE(sum.rim_is_intact());
+    }
+    Both<double> sum(backend, 1, 1);
+    for (const T bad : {Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+      Both<T> A(backend, dice.matrix<T>(20, 30));
+      A.host()(7, 11) = bad;
+      backend.squared_norm(A.device(), 0, sum.device());
+      EXPECT_FALSE(std::isfinite(sum(0, 0))) << bad;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace widehead::test

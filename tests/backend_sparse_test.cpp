@@ -164,6 +164,11 @@ TEST_P(BackendTest, CombineIsWhatScatterAddsToEachRow) {
       EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(minibatch.examples()),
                              norm(minibatch.H) * norm(minibatch.Y())));
       EXPECT_TRUE(Z.rim_is_intact());
+      Both<T> own(backend, dim, groups.count());
+      own.fill(std::numeric_limits<T>::quiet_NaN());
+      backend.combine_own(groups, X.device(), own.device());
+      EXPECT_TRUE(is_identical<T>(own.host(), Z.host()));
+      EXPECT_TRUE(own.rim_is_intact());
     });
   });
 }

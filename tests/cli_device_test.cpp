@@ -117,8 +117,47 @@ TEST(Tf32Option, IsRefusedOnTheCpu) {
                  "--tf32: --device is cpu");
 }
 
+TEST(RowsOption, IsForGpusAndTheWindowedHead) {
+  const auto train = fmt::format("train labels --train {} --out {}", in("labels.txt"), in("new"));
+  expect_refused(train + " --rows host", 2, "--rows host: --device is cpu, whose memory is the host's");
+  expect_refused(train + " --rows device --head dense --device cuda", 2, "--rows device: only the windowed head");
+  expect_refused(train + " --rows-file V --device cuda", 2, "--rows host keeps it in the host's memory");
+  expect_refused(train + " --rows shelf", 2, "shelf");
+  for (const std::string command :
+       {"verify --steps 1 --outputs 50 --dim 6", "bench step --heads windowed --outputs 60 --dim 6 --rounds 1"}) {
+    expect_refused(command + " --rows host", 2, "the memory of device cpu is the host's");
+    expect_refused(command + " --rows shelf", 2, "shelf");
+  }
+  EXPECT_FALSE(std::filesystem::exists(in("new")));
+}
+
+/// On a machine with a GPU: a model trained there, with V in either place, is as good as the CPU's, on either device.
+TEST(RowsOption, TrainsTheSameModel_Cuda) {
+  if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
+  const auto train = fmt::format("train labels --train {} --dim 16 --epochs 60 --batch 16 --lr 0.01 --threads 1 --out ",
+                                 in("labels.txt"));
+  const auto test = " --test " + in("labels.txt");
+  const auto truth = json_of("eval " + in("labels") + test)["held_out"];
+  for (const std::string place : {"device", "host"}) {
+    const auto model = in("labels-" + place);
+    const auto outcome = run(train + model + " --device cuda --rows " + place);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    for (const std::string device : {"cpu", "cuda"}) {
+      const auto figures = json_of("eval " + model + test + " --device " + device)["held_out"];
+      EXPECT_NEAR(figures["P@1"].get<double>(), truth["P@1"].get<double>(), 0.05) << place << ", " << device;
+      EXPECT_NEAR(figures["loss"].get<double>(), truth["loss"].get<double>(), 0.1) << place << ", " << device;
+    }
+  }
+  for (const std::string place : {"device", "host"}) {
+    EXPECT_EQ(run("verify --steps 50 --outputs 500 --dim 16 --device cuda --rows " + place).code, 0);
+    EXPECT_EQ(run("bench step --heads windowed --outputs 600 --dim 16 --rounds 1 --device cuda --rows " + place).code,
+              0);
+  }
+  expect_refused("verify --steps 1 --outputs 50 --dim 6 --device cuda --rows-file " + in("new"), 2, "rows file");
+}
+
 /// On a machine with a GPU: the same answers but for rounding.
-TEST(DeviceOption, GivesTheSameModelOnAGpu) {
+TEST(DeviceOption, GivesTheSameModel_Cuda) {
   if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
   const auto pairs = " --similarity " + in("pairs") + " --corpus " + in("text") + " --examples 300";
   for (const std::string model : {"lm", "lm64"}) {

@@ -202,6 +202,7 @@ TEST(Assemble, EveryOptionReachesWhatItIsFor) {
   options.init_scale = 0.6;
   options.window = 77;
   options.rows_file = "V";
+  options.rows = "host";
   options.samples = 9;
   const std::vector<std::int64_t> counts{3, 4};
   const auto network = network_options(Job::lm, options, 100, 2, counts);
@@ -224,6 +225,7 @@ TEST(Assemble, EveryOptionReachesWhatItIsFor) {
   EXPECT_EQ(network.head.layer.seed, 11U);
   EXPECT_EQ(network.head.windowed.window, 77);
   EXPECT_EQ(network.head.windowed.rows_file, "V");
+  EXPECT_EQ(network.head.windowed.rows, RowPlace::host);
   EXPECT_EQ(network.head.hierarchical.frequencies, (std::vector<double>{3, 4}));
   EXPECT_EQ(network.head.sampled.samples, 9);
 

@@ -163,6 +163,29 @@ TEST(Options, AreRefusedInTheWordsOfTheTable) {
                    o.head = "dense";
                  }),
             "--rows-file: only the windowed head has one, not dense");
+  EXPECT_EQ(text(Job::lm,
+                 [](O& o) {
+                   o.rows_file = "rows";
+                   o.device = "cuda";
+                 }),
+            "--rows-file: with --device cuda V is not in a file; --rows host keeps it in the host's memory");
+  for (const std::string place : {"device", "host"}) {
+    EXPECT_EQ(text(Job::lm, [&](O& o) { o.rows = place; }),
+              "--rows " + place + ": --device is cpu, whose memory is the host's");
+    EXPECT_EQ(text(Job::lm,
+                   [&](O& o) {
+                     o.rows = place;
+                     o.device = "cuda";
+                     o.head = "dense";
+                   }),
+              "--rows " + place + ": only the windowed head has a choice, not dense");
+    EXPECT_EQ(text(Job::lm,
+                   [&](O& o) {
+                     o.rows = place;
+                     o.device = "cuda";
+                   }),
+              "");
+  }
   EXPECT_EQ(text(Job::lm, [](O& o) { o.tf32 = true; }), "--tf32: --device is cpu, and only GPUs have TF32");
   const auto on_gpu = [&](const std::string& dtype) {
     return text(Job::items, [&](O& o) {

@@ -9,7 +9,9 @@
 /// A device may still be at work when an operation returns, or may not have begun, and does them in order; what returns
 /// a number, or `transfer`s it, waits.
 
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,6 +59,20 @@ struct Verdict {
   LossValue at_bad = {};
 };
 
+/// Numbers on their way from a device to the host, which does not wait for them until it wants them.
+class Readback {
+ public:
+  Readback() = default;
+  Readback(const Readback&) = delete;
+  Readback& operator=(const Readback&) = delete;
+  virtual ~Readback() = default;
+
+  /// Sends `values` (n x 1), as they are when the device has come to this.
+  virtual void send(ConstView<double> values) = 0;
+  /// What was sent last, once it is there; valid until the next is. Later work is not waited for.
+  virtual std::span<const double> receive() = 0;
+};
+
 template <class T>
 class Backend {
  public:
@@ -81,6 +97,11 @@ class Backend {
 
   // ── memory ────────────────────────────────────────────────────────────────────────────────────
   virtual Memory& memory() = 0;
+  /// Memory of the host's that `move_columns`, and of all operations that one alone, may be given as well: what a
+  /// device has no room for, and fetches from there by columns. memory() itself where that is the host's.
+  virtual Memory& column_memory() { return memory(); }
+  /// Bytes of memory() that are still to be had; where nobody knows, more than there are.
+  virtual std::size_t free_memory() const { return std::numeric_limits<std::size_t>::max(); }
   /// Whether operations may be given this address.
   virtual bool can_reach(const void* address) const = 0;
   /// `count` pieces of `width` bytes, in either memory, copied when it returns.
@@ -105,6 +126,8 @@ class Backend {
   MatrixView<const U> reach(std::span<const U> values, Matrix<U>& room) {
     return reach<U>(MatrixView<const U>(values.data(), static_cast<Size>(values.size()), 1), room);
   }
+  /// For numbers of memory(), each on its way by itself.
+  virtual std::unique_ptr<Readback> make_readback();
 
   // ── dense products ────────────────────────────────────────────────────────────────────────────
   /// C ← α op(A) op(B) + β C. With β = 0, C is not read.
@@ -145,6 +168,8 @@ class Backend {
   virtual void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) = 0;
   /// sums ← sums + A1, squares ← squares + diag(AAᵀ).
   virtual void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) = 0;
+  /// out ← β out + ‖A‖_F² (1 x 1), without waiting. With β = 0, out is not read.
+  virtual void squared_norm(ConstView<T> A, double beta, MatrixView<double> out) = 0;
   /// ‖A‖_F² in T's own precision, fast: not finite where A is not, or where it overflows.
   virtual T rough_squared_norm(ConstView<T> A) = 0;
   /// Position (in A's column-major numbering) of the first value that is NaN or infinite, or −1.
@@ -247,6 +272,10 @@ class Backend {
   virtual void sum_columns(ConstView<T> A, MatrixView<T> out) = 0;
   /// Z ← X Yᵀ for the outputs that Y names (d x groups): what scatter adds to each row, by itself.
   virtual void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) = 0;
+  /// The same with Y's own values.
+  virtual void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) = 0;
+  /// A ← min(1, limit/√n) A, in place, for a squared norm n (1 x 1) of which A is all or a part. A NaN stays one.
+  virtual void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) = 0;
   /// Column columns[k] of P ← itself + α times column k of G. Columns are distinct.
   virtual void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) = 0;
   /// One step of Adam (adam.h) on the columns of P named by `columns`, column k of G being the gradient of P's

@@ -43,5 +43,6 @@ using Named = std::pair<std::string_view, Enum>;
 std::span<const Named<Initial>> initial_names();
 std::span<const Named<Inverse>> inverse_names();
 std::span<const Named<Stabilize>> stabilize_names();
+std::span<const Named<RowPlace>> row_place_names();
 
 }  // namespace widehead

@@ -33,6 +33,7 @@ class HierarchicalLayer final : public CrossEntropyLayer<T> {
   Matrix<T> class_weights() { return this->host_copy(A()); }  ///< A as d x classes
   /// With one target per example, in classes of mean size.
   std::vector<GemmShape> step_products(Size m) const override;
+  bool enqueues() const override { return this->backend().takes_parts_at_once(); }
 
  protected:
   double take_step(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) override;

@@ -91,6 +91,8 @@ class OutputLayer {
   /// wrong so has taken steps it should not have, and must be loaded or made anew. Views must be of the backend's
   /// memory. Heads that look at their results in between, and all heads on the CPU, take the step at once.
   void enqueue_step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H);
+  /// Whether it is so here: a step that is enqueued is not waited for.
+  virtual bool enqueues() const { return false; }
   /// Waits for the steps enqueued, and returns their loss, summed. @throws NumericalError where one of them diverged
   double settle();
 
@@ -173,7 +175,7 @@ class OutputLayer {
   /// Fills a d x D matrix as options().initial says; rows behind the D of W are zero where that is `given`.
   /// @throws std::invalid_argument for a given value that is not finite
   void fill_initial(MatrixView<T> W);
-  /// G = RᵀR (d x d) in blocks of rows, R given as d x D.
+  /// G = RᵀR (d x d) in blocks of rows, R given as d x D, in any memory.
   void gram_of_rows(ConstView<T> rows, MatrixView<T> G);
   /// Σᵢ rᵢ (d x 1) of a matrix R given as d x D.
   Matrix<double> sum_rows(ConstView<T> rows);

@@ -4,6 +4,9 @@
 /// time nor memory, until they are written: creating a store is O(1) in D. (A device has no such pages: there all rows
 /// are allocated, and cleared at the speed of its memory.)
 ///
+/// A device may have no room for all rows. Then they stay with the host, in memory that is pinned, hence resident as a
+/// whole, and that the device reads and writes over the bus: each row that is touched crosses it once.
+///
 /// A disk may be full. Of a store into a hole of a mapped file the system can only say so by SIGBUS, which ends the
 /// process. So room is made on the disk before a page of the file is written for the first time, where it can still be
 /// refused by an error.
@@ -12,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "widehead/backend.h"
 #include "widehead/matrix.h"
@@ -58,14 +62,26 @@ class MappedMemory {
   std::unique_ptr<Room> room_;  // of a file only
 };
 
+/// Where the rows are of a backend whose memory is not the host's.
+enum class RowPlace {
+  automatic,  ///< device, unless they would take more than four fifths of what is free there
+  device,
+  host,
+};
+
 template <class T>
 class RowStore {
  public:
-  /// @param path  file for the rows, created sparse; empty for memory
-  RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path = {});
+  /// @param path   file for the rows, created sparse; empty for memory
+  /// @param place  on a device; where the backend's memory is the host's, there is nothing to choose
+  /// @throws std::invalid_argument for a file or a place that such a backend does not have
+  RowStore(Backend<T>& backend, Size rows, Size dim, const std::string& path = {},
+           RowPlace place = RowPlace::automatic);
 
   Size rows() const { return rows_; }
   Size dim() const { return dim_; }
+  /// Whether they are in the host's memory, and the backend's is another.
+  bool is_remote() const { return remote_; }
 
   /// Stands for a row that is known to be zero and need not be read.
   static constexpr Index zero_row = Backend<T>::no_column;
@@ -85,7 +101,7 @@ class RowStore {
   /// Has the system find memory for these rows, which are reserved, in case they have none yet: who writes them later
   /// need not wait for it.
   void touch(std::span<const Index> rows);
-  /// All rows as d x D, to be read.
+  /// All rows as d x D, to be read: by whoever `reach`es for them first where they are remote.
   ConstView<T> view() { return data(); }
   /// The same to be filled when a layer is made: all rows are reserved. @throws as reserve; then the file is gone
   MatrixView<T> view_to_fill();
@@ -105,8 +121,11 @@ class RowStore {
   Backend<T>& backend_;
   Size rows_;
   Size dim_;
-  MappedMemory mapped_;  // of the host, or
-  Matrix<T> on_device_;  // d x D
+  bool remote_ = false;
+  MappedMemory mapped_;           // of the host, or
+  Matrix<T> allocated_;           // d x D, in memory of the backend's
+  Matrix<T> fetched_;             // d x rows: of remote ones, those at hand
+  std::vector<Index> positions_;  // where they are there
   std::int64_t rows_read_ = 0;
   std::int64_t rows_written_ = 0;
 };

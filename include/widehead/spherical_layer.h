@@ -48,6 +48,8 @@ struct GivenDerivatives {
 template <class T>
 class SphericalLayer : public OutputLayer<T> {
  public:
+  bool enqueues() const override { return can_update_later(); }
+
   // ── a step in parts, for a loss that is computed elsewhere ──────────────────────────────────
   // q, s, o = observe_batch → the caller's loss and its derivatives → backpropagate_batch → update_batch. Weights of
   // examples are the caller's business, too; options().loss only says whether there is s.

@@ -30,7 +30,8 @@ struct WindowedOptions {
   double absorb_limit = 1000;  ///< largest condition number of U at which a window is absorbed
   DeflationOptions deflation;
   TimelineOptions timeline;
-  std::string rows_file;  ///< file that holds V, created sparse; empty for memory
+  std::string rows_file;                ///< file that holds V, created sparse; empty for memory
+  RowPlace rows = RowPlace::automatic;  ///< where V is on a device: there, or with the host
 };
 
 template <class T>

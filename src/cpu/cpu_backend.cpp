@@ -270,6 +270,11 @@ void CpuBackend<T>::add_row_moments(ConstView<T> A, MatrixView<double> sums, Mat
 }
 
 template <class T>
+void CpuBackend<T>::squared_norm(ConstView<T> A, double beta, MatrixView<double> out) {
+  out(0, 0) = (beta == 0 ? 0 : beta * out(0, 0)) + dot(A, A);
+}
+
+template <class T>
 T CpuBackend<T>::rough_squared_norm(ConstView<T> A) {
   T total = 0;
   for (Size j = 0; j < A.cols; ++j) {

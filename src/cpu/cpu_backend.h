@@ -11,7 +11,7 @@
 namespace widehead {
 
 template <class T>
-class CpuBackend final : public Backend<T> {
+class CpuBackend : public Backend<T> {  // tests derive one that enqueues
  public:
   explicit CpuBackend(int threads);
 
@@ -45,6 +45,7 @@ class CpuBackend final : public Backend<T> {
   double dot(ConstView<T> A, ConstView<T> B) override;
   void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) override;
   void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) override;
+  void squared_norm(ConstView<T> A, double beta, MatrixView<double> out) override;
   T rough_squared_norm(ConstView<T> A) override;
   Size find_non_finite(ConstView<T> A) override;
 
@@ -93,6 +94,10 @@ class CpuBackend final : public Backend<T> {
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
   void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override {
+    combine(Y, MatrixView<const T>(Y.values().data(), Y.nonzeros(), 1), X, Z);
+  }
+  void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) override;
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
   void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
             MatrixView<T> S) override;

@@ -117,10 +117,17 @@ void CpuBackend<T>::adam(const AdamStep& step, std::span<const Index> columns, C
   });
 }
 
+template <class T>
+void CpuBackend<T>::limit_norm(ConstView<double> n, double limit, MatrixView<T> A) {
+  const double norm = std::sqrt(n(0, 0));
+  if (norm > limit) this->scale(static_cast<T>(limit / norm), A);
+}
+
 #define WIDEHEAD_INSTANTIATE(T)                                                                           \
   template void CpuBackend<T>::activate(Activation, ConstView<T>, MatrixView<T>);                         \
   template void CpuBackend<T>::activate_backward(Activation, ConstView<T>, MatrixView<T>);                \
   template void CpuBackend<T>::sum_columns(ConstView<T>, MatrixView<T>);                                  \
+  template void CpuBackend<T>::limit_norm(ConstView<double>, double, MatrixView<T>);                      \
   template void CpuBackend<T>::add_to_columns(T, ConstView<T>, std::span<const Index>, MatrixView<T>);    \
   template void CpuBackend<T>::adam(const AdamStep&, std::span<const Index>, ConstView<T>, MatrixView<T>, \
                                     MatrixView<T>, MatrixView<T>)

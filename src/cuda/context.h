@@ -12,13 +12,15 @@ struct Context {
       : device(number),
         programs(device, stream, nullptr),
         program(device, stream, pinned, programs),
-        memory(device, stream, &program) {}
+        memory(device, stream, &program),
+        columns(device, stream, program) {}
   Device device;
   Stream stream;
   PinnedMemory pinned;
   DeviceMemory programs;  ///< where they lie on the device
   Program program;
   DeviceMemory memory;
+  ColumnMemory columns;
 };
 
 }  // namespace widehead::cuda

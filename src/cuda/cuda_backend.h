@@ -27,9 +27,12 @@ class CudaBackend final : public Backend<T> {
   void submit() override { context_->program.start(); }
 
   Memory& memory() override { return context_->memory; }
+  Memory& column_memory() override { return context_->columns; }
+  std::size_t free_memory() const override;
   bool can_reach(const void* address) const override;
   void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
                       std::size_t count) override;
+  std::unique_ptr<Readback> make_readback() override;
 
   void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override;
   void symmetrize(MatrixView<T> A) override;
@@ -51,6 +54,7 @@ class CudaBackend final : public Backend<T> {
   double dot(ConstView<T> A, ConstView<T> B) override;
   void column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) override;
   void add_row_moments(ConstView<T> A, MatrixView<double> sums, MatrixView<double> squares) override;
+  void squared_norm(ConstView<T> A, double beta, MatrixView<double> out) override;
   T rough_squared_norm(ConstView<T> A) override;
   Size find_non_finite(ConstView<T> A) override;
 
@@ -99,6 +103,8 @@ class CudaBackend final : public Backend<T> {
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
   void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override;
+  void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) override;
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
   void adam(const AdamStep& step, std::span<const Index> columns, ConstView<T> G, MatrixView<T> P, MatrixView<T> M,
             MatrixView<T> S) override;

@@ -30,12 +30,8 @@ double CudaBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
 
 template <class T>
 void CudaBackend<T>::column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) {
-  const auto a = device_view(A), b = device_view(B);
-  const auto dots = device_view(out);
-  cuda::sum_by_warp(
-      stream(), A.cols, A.rows,
-      [=] __device__(Size j, Size i) { return static_cast<double>(a(i, j)) * static_cast<double>(b(i, j)); },
-      [=] __device__(Size j, double sum) { dots[j] = sum; });
+  const cuda::Dots<T> dots{A, B, nullptr, nullptr, out.data, 0, static_cast<int>(A.rows), static_cast<int>(A.cols)};
+  program().add(cuda::Kind::dots, cuda::dot_tiles(A.cols), dots, {cuda::range(A), cuda::range(B)}, {cuda::range(out)});
 }
 
 template <class T>

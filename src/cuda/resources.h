@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 
 #include "check.h"
 #include "widehead/memory.h"
@@ -75,6 +77,24 @@ class PinnedMemory final : public Memory {
   void* allocate(std::size_t bytes) override;
   void release(void* block) noexcept override;
   bool is_host() const override { return true; }
+};
+
+/// Matrices of the host that kernels read and write where they are, over the bus. Zero without being written.
+class ColumnMemory final : public Memory {
+ public:
+  ColumnMemory(const Device& device, const Stream& stream, Program& program)
+      : device_(device), stream_(stream), program_(program) {}
+  /// @throws BackendError also where the host has not so much memory left
+  void* allocate(std::size_t bytes) override;
+  void release(void* block) noexcept override;
+  bool is_host() const override { return true; }
+
+ private:
+  const Device& device_;
+  const Stream& stream_;
+  Program& program_;
+  std::mutex mutex_;
+  std::map<void*, std::size_t> registered_;  // blocks that are not the driver's own, and their bytes
 };
 
 /// Bytes in a Memory that grow to the most ever asked for. What they held is lost then, and nobody may be at work on

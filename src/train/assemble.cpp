@@ -74,6 +74,7 @@ NetworkOptions network_options(Job job, const TrainOptions& options, Size featur
   head.layer.seed = network.seed;
   head.windowed.window = options.window;
   head.windowed.rows_file = options.rows_file;
+  head.windowed.rows = value_of(options.rows, row_place_names());
   head.hierarchical.frequencies.assign(counts.begin(), counts.end());
   head.sampled.samples = options.samples;
   return network;

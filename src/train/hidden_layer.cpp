@@ -36,12 +36,29 @@ void HiddenLayer<T>::backward(Backend<T>& backend, ConstView<T> X, MatrixView<T>
 
 template <class T>
 bool HiddenLayer<T>::gradient_is_finite(Backend<T>& backend) const {
-  return is_finite<T>(backend, grad_W_) && is_finite<T>(backend, grad_b_);
+  return widehead::is_finite<T>(backend, grad_W_) && widehead::is_finite<T>(backend, grad_b_);
 }
 
 template <class T>
 double HiddenLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
   return backend.dot(grad_W_, grad_W_) + backend.dot(grad_b_, grad_b_);
+}
+
+template <class T>
+void HiddenLayer<T>::add_squared_gradient_norm(Backend<T>& backend, MatrixView<double> sum) const {
+  backend.squared_norm(grad_W_, 1, sum);
+  backend.squared_norm(grad_b_, 1, sum);
+}
+
+template <class T>
+void HiddenLayer<T>::limit_gradient(Backend<T>& backend, ConstView<double> sum, double limit) {
+  backend.limit_norm(sum, limit, grad_W_);
+  backend.limit_norm(sum, limit, grad_b_);
+}
+
+template <class T>
+bool HiddenLayer<T>::is_finite(Backend<T>& backend) const {
+  return W_.is_finite(backend) && b_.is_finite(backend);
 }
 
 template <class T>

@@ -12,8 +12,7 @@ InputLayer<T>::InputLayer(Backend<T>& backend, const InputLayerOptions& options,
       E_(backend, options.width, options.features, options.optimizer),
       A_(backend.memory()),
       grad_E_(backend.memory()),
-      grad_b_(backend.memory()),
-      values_(backend.memory()) {
+      grad_b_(backend.memory()) {
   fill_normal<T>(random, options.initial_scale, backend, E_.value());
   if (sums()) {
     b_ = Parameter<T>(backend, options.width, 1, options.optimizer);
@@ -37,14 +36,13 @@ void InputLayer<T>::backward(Backend<T>& backend, const SparseBatch<T>& X, Matri
     backend.sum_columns(grad, grad_b_);
   }
   touched_.assign(X);
-  backend.combine(touched_, backend.template reach<T>(touched_.values(), values_), grad,
-                  grad_E_.scratch(options_.width, touched_.count()));
+  backend.combine_own(touched_, grad, grad_E_.scratch(options_.width, touched_.count()));
 }
 
 template <class T>
 bool InputLayer<T>::gradient_is_finite(Backend<T>& backend) const {
-  return is_finite<T>(backend, ConstView<T>(grad_E_.data(), options_.width, touched_.count())) &&
-         (!sums() || is_finite<T>(backend, ConstView<T>(grad_b_.data(), options_.width, 1)));
+  return widehead::is_finite<T>(backend, ConstView<T>(grad_E_.data(), options_.width, touched_.count())) &&
+         (!sums() || widehead::is_finite<T>(backend, ConstView<T>(grad_b_.data(), options_.width, 1)));
 }
 
 template <class T>
@@ -55,6 +53,23 @@ double InputLayer<T>::squared_gradient_norm(Backend<T>& backend) const {
     sum += backend.dot(grad_b_, grad_b_);
   }
   return sum;
+}
+
+template <class T>
+void InputLayer<T>::add_squared_gradient_norm(Backend<T>& backend, MatrixView<double> sum) const {
+  backend.squared_norm(ConstView<T>(grad_E_.data(), options_.width, touched_.count()), 1, sum);
+  if (sums()) backend.squared_norm(grad_b_, 1, sum);
+}
+
+template <class T>
+void InputLayer<T>::limit_gradient(Backend<T>& backend, ConstView<double> sum, double limit) {
+  backend.limit_norm(sum, limit, grad_E_.scratch(options_.width, touched_.count()));
+  if (sums()) backend.limit_norm(sum, limit, grad_b_);
+}
+
+template <class T>
+bool InputLayer<T>::is_finite(Backend<T>& backend) const {
+  return E_.is_finite(backend) && b_.is_finite(backend);
 }
 
 template <class T>

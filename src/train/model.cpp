@@ -89,8 +89,9 @@ Model<T> open_in(const ModelFolder& folder, const ModelInfo& info, TrainOptions 
     throw FileError(
         fmt::format("{}: names of {} outputs, but the model has {}", folder.path().string(), named, info.outputs));
   }
-  if (!backend->memory().is_host()) options.rows_file.clear();  // V is read into the device's memory
-  std::string scratch;  // V of a model that was trained out of memory is read into a file that nobody else sees
+  if (!backend->memory().is_host()) options.rows_file.clear();  // V is read into the device's memory, or the host's
+  options.rows = "auto";  // where it was trained there was room for something else
+  std::string scratch;    // V of a model that was trained out of memory is read into a file that nobody else sees
   if (!options.rows_file.empty()) {
     scratch = (folder.path() / fmt::format("rows.{}.tmp", getpid())).string();
     options.rows_file = scratch;

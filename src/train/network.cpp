@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "widehead/errors.h"
 
@@ -60,6 +61,7 @@ Network<T>::Network(const NetworkOptions& options, std::shared_ptr<Backend<T>> b
     in = options.hidden[k];
   }
   activations_.resize(hidden_.size() + 1);
+  if (options.clip > 0) gradient_norm_ = Matrix<double>(1, 1, backend_->memory());
   for (std::size_t k = 0; k <= hidden_.size(); ++k) gradients_.emplace_back(backend_->memory());
 }
 
@@ -80,12 +82,17 @@ SparseBatch<T> Network<T>::by_slot(const SparseBatch<T>& X) {
 }
 
 template <class T>
-ConstView<T> Network<T>::hidden(const SparseBatch<T>& X) {
+ConstView<T> Network<T>::forward(const SparseBatch<T>& X) {
   activations_.front() = input_.forward(*backend_, by_slot(X));
   for (std::size_t k = 0; k < hidden_.size(); ++k) {
     activations_[k + 1] = hidden_[k].forward(*backend_, activations_[k]);
   }
-  const auto H = activations_.back();
+  return activations_.back();
+}
+
+template <class T>
+ConstView<T> Network<T>::hidden(const SparseBatch<T>& X) {
+  const auto H = forward(X);
   if (!is_finite<T>(*backend_, H)) {
     throw NumericalError(
         fmt::format("after step {}: the outputs of the hidden layers are not finite: the run has diverged", steps_));
@@ -106,24 +113,26 @@ double Network<T>::squared_gradient_norm() const {
   return sum;
 }
 
+/// From ∇H to the gradients of all parameters below.
+template <class T>
+void Network<T>::backward(const SparseBatch<T>& X) {
+  for (std::size_t k = hidden_.size(); k > 0; --k) {
+    hidden_[k - 1].backward(*backend_, activations_[k - 1], gradient(k), gradient(k - 1));
+  }
+  input_.backward(*backend_, by_slot(X), gradient(0));
+}
+
 /// The gradient on H comes out of the head's step, so the head has moved before the gradient of the lower layers is
 /// known. Where that is not finite, the head alone has taken the step: H and ∇H were finite, so the head is still
 /// sound, but the run has diverged, and its last checkpoint is what is left of it.
 template <class T>
 double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor) {
   const auto H = hidden(X);
-  const auto gradient = [&](std::size_t k) {
-    return gradients_[k].scratch(activations_[k].rows, activations_[k].cols);
-  };
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   eta_ = head_rate_.eta_for(*head_, H, targets, head_factor);
   const double loss = head_->step(H, targets, eta_, gradient(hidden_.size()));
-  head_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-
-  for (std::size_t k = hidden_.size(); k > 0; --k) {
-    hidden_[k - 1].backward(*backend_, activations_[k - 1], gradient(k), gradient(k - 1));
-  }
-  input_.backward(*backend_, by_slot(X), gradient(0));
+  head_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  backward(X);
 
   Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
   if (!gradient_is_finite()) {
@@ -142,9 +151,67 @@ double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, 
   return loss;
 }
 
+/// What `step` looks at in between is found out afterwards: where H or a gradient is not finite, so are later losses,
+/// which the head keeps an eye on, or parameters, which require_finite does.
+template <class T>
+void Network<T>::enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor,
+                              bool timed) {
+  const auto clock = [&] {
+    if (timed) backend_->wait();
+    return Clock::now();
+  };
+  const auto start = clock();
+  const auto H = forward(X);
+  const auto head_start = clock();
+  eta_ = head_rate_.eta_later(*head_, H, targets, head_factor);
+  head_->enqueue_step(H, targets, eta_, gradient(hidden_.size()));
+  head_rate_.send_norm(*backend_);
+  const auto head_end = clock();
+  backward(X);
+  const Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
+  if (options_.clip > 0) {
+    backend_->clear_in_double(gradient_norm_);
+    input_.add_squared_gradient_norm(*backend_, gradient_norm_);
+    for (const auto& layer : hidden_) layer.add_squared_gradient_norm(*backend_, gradient_norm_);
+    const double limit = options_.clip / update.scale;
+    for (auto& layer : hidden_) layer.limit_gradient(*backend_, gradient_norm_, limit);
+    input_.limit_gradient(*backend_, gradient_norm_, limit);
+  }
+  for (auto& layer : hidden_) layer.update(*backend_, update);
+  input_.update(*backend_, update);
+  backend_->submit();  // the device begins while the host prepares the next step
+  ++steps_;
+  const auto end = clock();
+  if (!timed) return;
+  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
+  head_seconds_ += seconds(head_start, head_end);
+  timed_seconds_ += seconds(start, end);
+}
+
+template <class T>
+double Network<T>::settle() {
+  const auto first = std::exchange(settled_steps_, steps_) + 1;
+  try {
+    return head_->settle();
+  } catch (const NumericalError& error) {
+    throw NumericalError(fmt::format("steps {} … {}, which were enqueued together: {}", first, steps_, error.what()));
+  }
+}
+
+template <class T>
+void Network<T>::require_finite() {
+  if (input_.is_finite(*backend_) &&
+      std::ranges::all_of(hidden_, [&](const auto& layer) { return layer.is_finite(*backend_); })) {
+    return;
+  }
+  throw NumericalError(
+      fmt::format("after step {}: weights of the layers below the head are not finite: the run has diverged", steps_));
+}
+
 template <class T>
 void Network<T>::visit_state(StateVisitor& state) {
   state.count("steps", steps_);
+  settled_steps_ = steps_;
   {
     const auto scope = state.scope("input");
     input_.visit_state(state, *backend_);

@@ -141,6 +141,8 @@ std::vector<OptionSpec> make_table() {
                     "examples after which a window of the windowed head closes; 0 means chosen from d"),
              number("samples", &O::samples, 1, largest_count, "negative samples of the sampled head"),
              text("rows-file", &O::rows_file, "keep V of the windowed head in this file instead of in memory"),
+             word("rows", &O::rows, names_of(row_place_names()),
+                  "on a GPU, V of the windowed head in its memory or, pinned, in the host's; auto: where it has room"),
          });
   append(
       table, "Training", Kind::model,
@@ -303,6 +305,17 @@ void check(Job job, const TrainOptions& options) {
     throw std::invalid_argument("--lambda 0: expected a number > 0, or --head-lr");
   if (!options.rows_file.empty() && options.head != "windowed") {
     throw std::invalid_argument(fmt::format("--rows-file: only the windowed head has one, not {}", options.head));
+  }
+  if (!options.rows_file.empty() && options.device != "cpu") {
+    throw std::invalid_argument(fmt::format(
+        "--rows-file: with --device {} V is not in a file; --rows host keeps it in the host's memory", options.device));
+  }
+  if (options.rows != "auto" && options.head != "windowed") {
+    throw std::invalid_argument(
+        fmt::format("--rows {}: only the windowed head has a choice, not {}", options.rows, options.head));
+  }
+  if (options.rows != "auto" && options.device == "cpu") {
+    throw std::invalid_argument(fmt::format("--rows {}: --device is cpu, whose memory is the host's", options.rows));
   }
   if (options.tf32 && options.device == "cpu") {
     throw std::invalid_argument("--tf32: --device is cpu, and only GPUs have TF32");

@@ -28,6 +28,11 @@ class HiddenLayer {
   void backward(Backend<T>& backend, ConstView<T> X, MatrixView<T> grad_A, MatrixView<T> grad_X);
   bool gradient_is_finite(Backend<T>& backend) const;
   double squared_gradient_norm(Backend<T>& backend) const;
+  // The same without waiting: adds ‖gradient‖² to `sum`, and limits the gradient by the norm of which that is the
+  // square.
+  void add_squared_gradient_norm(Backend<T>& backend, MatrixView<double> sum) const;
+  void limit_gradient(Backend<T>& backend, ConstView<double> sum, double limit);
+  bool is_finite(Backend<T>& backend) const;  ///< of all parameters
   void update(Backend<T>& backend, const Update& update);
 
   void visit_state(StateVisitor& state, Backend<T>& backend);

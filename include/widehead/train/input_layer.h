@@ -34,6 +34,11 @@ class InputLayer {
   bool gradient_is_finite(Backend<T>& backend) const;
   /// ‖gradient‖² over all parameters.
   double squared_gradient_norm(Backend<T>& backend) const;
+  // The same without waiting: adds ‖gradient‖² to `sum`, and limits the gradient by the norm of which that is the
+  // square.
+  void add_squared_gradient_norm(Backend<T>& backend, MatrixView<double> sum) const;
+  void limit_gradient(Backend<T>& backend, ConstView<double> sum, double limit);
+  bool is_finite(Backend<T>& backend) const;  ///< of all parameters
   void update(Backend<T>& backend, const Update& update);
 
   ConstView<T> embeddings() const { return E_.value(); }  ///< e x F
@@ -50,7 +55,6 @@ class InputLayer {
   RowGroups<T> touched_;  // X by feature
   Matrix<T> grad_E_;      // e x features touched
   Matrix<T> grad_b_;      // e
-  Matrix<T> values_;      // of X, by entry, in the backend's memory
 };
 
 }  // namespace widehead

@@ -60,6 +60,7 @@ struct TrainOptions {
   std::int64_t window = 0;
   std::int64_t samples = 0;  ///< of sampled softmax
   std::string rows_file;
+  std::string rows = "auto";  ///< auto | device | host: where V of the windowed head is on a GPU
 
   // training
   std::int64_t epochs = 0;

@@ -64,6 +64,9 @@ class Parameter {
     backend.add_to_columns(static_cast<T>(-update.eta * update.scale), gradient, columns, value_);
   }
 
+  /// Whether the value is: a gradient that is not leaves nothing finite, neither with Adam nor without.
+  bool is_finite(Backend<T>& backend) const { return value_.size() == 0 || widehead::is_finite<T>(backend, value_); }
+
   void visit_state(StateVisitor& state, Backend<T>& backend) {
     visit_block(state, backend, "value", value_.view());
     if (mean_.size() == 0) return;
