@@ -14,6 +14,7 @@
 #include "errors.h"
 #include "widehead/device.h"
 #include "widehead/errors.h"
+#include "widehead/stream_order.h"
 #include "widehead/system_info.h"
 
 namespace widehead::test {
@@ -111,6 +112,21 @@ TEST_P(BackendTest, ColumnsMoveFromAndToMemoryOfTheHost) {
       EXPECT_FALSE(backend.can_reach(rows.data())) << "other operations are given copies";
       EXPECT_THROW(Matrix<T>(Size{1} << 22, Size{1} << 22, backend.column_memory()), BackendError);
     }
+  });
+}
+
+/// The default stream stands for somebody else's; tests/python/test_cuda.py has streams that are late.
+TEST_P(BackendTest, WorkInTheOrderOfAnotherStreamIsTheSame) {
+  run([]<class T>(Backend<T>& backend) {
+    Both<T> A(backend, 40, 40);
+    backend.set_identity(A.device());
+    const auto a = A.device();
+    for (int k = 0; k < 3; ++k) {
+      const StreamOrder<T> order(backend, nullptr);
+      backend.add(T(1), a, T(1), a, a);
+    }
+    EXPECT_EQ(A(3, 3), T(8));
+    EXPECT_EQ(A(3, 4), T(0));
   });
 }
 

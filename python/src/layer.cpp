@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nanobind/stl/unique_ptr.h>
 
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
 
 #include "state_dict.h"
-#include "widehead/model/safetensors.h"
+#include "widehead/device.h"
+#include "widehead/errors.h"
 
 namespace widehead::python {
 namespace {
@@ -84,6 +86,16 @@ HeadOptions head_options(const nb::dict& given) {
   return options;
 }
 
+/// A device that is not there is the caller's mistake, in whatever way it is missing.
+template <class T>
+std::shared_ptr<Backend<T>> backend_on(const std::string& device, int threads) {
+  try {
+    return make_backend<T>(device, threads);
+  } catch (const BackendError& error) {
+    throw std::invalid_argument(fmt::format("device '{}': {}", device, error.what()));
+  }
+}
+
 nb::dict to_dict(const Diagnostics& figures) {
   nb::dict result;
   for (const auto& [name, value] : figures) result[name.c_str()] = value;
@@ -93,11 +105,12 @@ nb::dict to_dict(const Diagnostics& figures) {
 }  // namespace
 
 template <class T>
-Layer<T>::Layer(const nb::dict& options, const std::optional<Hidden>& W0, int threads)
+Layer<T>::Layer(const nb::dict& options, const std::optional<Table<const T>>& W0, int threads,
+                const std::string& device)
     : options_(head_options(options)) {
   auto made = options_;
   if (W0) {
-    const auto W = view_of(*W0);
+    const auto W = python::view_of(*W0);
     if (W.cols != made.layer.outputs || W.rows != made.layer.dim) {
       throw std::invalid_argument(fmt::format("init: W0 has shape ({}, {}), but D = {} and d = {}", W.cols, W.rows,
                                               made.layer.outputs, made.layer.dim));
@@ -107,8 +120,20 @@ Layer<T>::Layer(const nb::dict& options, const std::optional<Hidden>& W0, int th
     };
   }
   const nb::gil_scoped_release release;
-  backend_ = make_cpu_backend<T>(threads);
+  backend_ = backend_on<T>(device, threads);
   layer_ = make_head<T>(made, backend_);
+}
+
+template <class T>
+template <class V>
+MatrixView<V> Layer<T>::view_of(const AnyTable<V>& table) const {
+  const auto view = python::view_of(table);
+  const bool is_host = table.device_type() == nb::device::cpu::value;
+  if (!is_host && (backend_->memory().is_host() || !backend_->can_reach(view.data))) {
+    throw std::invalid_argument(
+        fmt::format("array: it is on another device, but the layer is on {}", backend_->device()));
+  }
+  return view;
 }
 
 template <class T>
@@ -134,13 +159,14 @@ double Layer<T>::time_steps(const nb::list& batches, double lr, std::int64_t ste
   }
   if (arrays.empty()) throw std::invalid_argument("time_steps: no minibatches");
   return run([&] {
-    Matrix<T> grad_H;
+    Matrix<T> grad_H(backend_->memory());
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t step = 0; step < steps; ++step) {
       const auto k = static_cast<std::size_t>(step) % arrays.size();
       const auto H = view_of(arrays[k]);
       layer_->step(H, targets[k], lr, grad_H.scratch(H.rows, H.cols));
     }
+    backend_->wait();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   });
 }
@@ -244,9 +270,9 @@ void Layer<T>::scores(const Hidden& h, const List<const Index>& rows, const Out&
 }
 
 template <class T>
-void Layer<T>::top_k(const Hidden& h, const Table<Index>& outputs, const Out& scores) {
-  const auto outputs_view = view_of(outputs);
-  const auto scores_view = view_of(scores);
+void Layer<T>::top_k(const Hidden& h, const Table<Index>& outputs, const Table<T>& scores) {
+  const auto outputs_view = python::view_of(outputs);
+  const auto scores_view = python::view_of(scores);
   const Size m = view_of(h).cols;
   if (outputs_view.cols != m || scores_view.cols != m || scores_view.rows != outputs_view.rows) {
     throw std::invalid_argument("top_k: results of another shape");
@@ -269,14 +295,14 @@ template <class T>
 void Layer<T>::gram(const Out& out) {
   const auto G = view_of(out);
   if (G.rows != layer_->dim() || G.cols != G.rows) throw std::invalid_argument("gram: out must be (d, d)");
-  run([&] { backend_->copy(layer_->gram(), G); });
+  run([&] { backend_->template transfer<T>(layer_->gram().view(), G); });
 }
 
 template <class T>
 void Layer<T>::sum_of_rows(const Out& out) {
   const auto w_bar = view_of(out);
   if (w_bar.rows != layer_->dim() || w_bar.cols != 1) throw std::invalid_argument("sum_of_rows: out must be (1, d)");
-  run([&] { backend_->copy(layer_->sum_of_rows(), w_bar); });
+  run([&] { backend_->template transfer<T>(layer_->sum_of_rows().view(), w_bar); });
 }
 
 template <class T>
@@ -290,23 +316,6 @@ nb::dict Layer<T>::counters() {
 }
 
 // ── state ───────────────────────────────────────────────────────────────────────────────────────
-
-template <class T>
-void Layer<T>::save(const std::string& path, const nb::dict& metadata) {
-  Metadata entries;
-  for (const auto& [key, value] : metadata) entries[nb::cast<std::string>(key)] = nb::cast<std::string>(value);
-  run([&] {
-    save_state(
-        path, [&](StateVisitor& visitor) { layer_->visit_state(visitor); }, entries);
-  });
-}
-
-/// Into a layer that is thrown away if this fails.
-template <class T>
-void Layer<T>::load(const std::string& path) {
-  run([&] { widehead::load_state(path, [&](StateVisitor& visitor) { layer_->visit_state(visitor); }); });
-  ++loads_;
-}
 
 template <class T>
 nb::dict Layer<T>::state() {
@@ -337,13 +346,20 @@ template class Layer<double>;
 namespace {
 
 template <class T>
-void add_layer(nb::module_& m, const char* name) {
+void add_layer(nb::module_& m, const char* name, const char* order_name) {
   using Class = Layer<T>;
   const auto array = [](const char* argument) { return nb::arg(argument).noconvert(); };
   const auto maybe = [](const char* argument) { return nb::arg(argument).none().noconvert(); };
+  nb::class_<Order<T>>(m, order_name)
+      .def("__enter__", &Order<T>::enter)
+      .def("__exit__", [](Order<T>& self, const nb::args&) { self.exit(); });
   nb::class_<Class>(m, name)
-      .def(nb::init<const nb::dict&, const std::optional<Table<const T>>&, int>(), nb::arg("options"), maybe("W0"),
-           nb::arg("threads"))
+      .def(nb::init<const nb::dict&, const std::optional<Table<const T>>&, int, const std::string&>(),
+           nb::arg("options"), maybe("W0"), nb::arg("threads"), nb::arg("device"))
+      .def(
+          "order",
+          [](Class& self, std::uintptr_t stream) { return std::make_unique<Order<T>>(self.backend(), stream); },
+          nb::arg("stream"))
       .def("step", &Class::step, array("h"), nb::arg("targets"), nb::arg("lr"), maybe("weights"), maybe("grad_h"))
       .def("evaluate", &Class::evaluate, array("h"), nb::arg("targets"), maybe("weights"), maybe("grad_h"))
       .def("time_steps", &Class::time_steps, nb::arg("batches"), nb::arg("lr"), nb::arg("steps"))
@@ -373,14 +389,8 @@ void add_layer(nb::module_& m, const char* name) {
       .def_prop_ro("has_probabilities", [](Class& self) { return self.layer().has_probabilities(); })
       .def_prop_ro("has_statistics", &Class::has_statistics)
       .def_prop_ro("uses_sum", &Class::uses_sum)
+      .def_prop_ro("device", [](Class& self) { return self.backend()->device(); })
       .def_prop_ro("threads", [](Class& self) { return self.layer().backend().threads(); });
-}
-
-nb::dict read_metadata(const std::string& path) {
-  const SafetensorsFile file(path);
-  nb::dict result;
-  for (const auto& [key, value] : file.metadata()) result[key.c_str()] = value;
-  return result;
 }
 
 nb::dict default_parameters(const std::string& name) {
@@ -410,9 +420,8 @@ nb::tuple to_tuple(std::span<const std::string_view> names) {
 }  // namespace
 
 void add_layers(nb::module_& m) {
-  add_layer<float>(m, "Layer32");
-  add_layer<double>(m, "Layer64");
-  m.def("read_metadata", &read_metadata, nb::arg("path"));
+  add_layer<float>(m, "Layer32", "Order32");
+  add_layer<double>(m, "Layer64", "Order64");
   m.def("default_parameters", &default_parameters, nb::arg("loss"));
   m.attr("HEADS") = to_tuple(head_names());
   m.attr("SPHERICAL_HEADS") = to_tuple(spherical_head_names());

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,21 +12,23 @@
 #include "targets.h"
 #include "widehead/heads.h"
 #include "widehead/spherical_layer.h"
+#include "widehead/stream_order.h"
 
 namespace widehead::python {
 
 template <class T>
 class Layer {
  public:
-  using Hidden = Table<const T>;
-  using Out = Table<T>;
+  using Hidden = AnyTable<const T>;  // of the host's memory or of the layer's device, as is what follows
+  using Out = AnyTable<T>;
   using Doubles = List<const double>;
   using DoublesOut = List<double>;
   using Ticket = std::uint64_t;
 
   /// @param options  a dict: the members of HeadOptions by their names in Python (layer.cpp lists them)
   /// @param W0       where options["init"] is "given": what W starts with, or nothing if a state will be loaded
-  Layer(const nb::dict& options, const std::optional<Hidden>& W0, int threads);
+  /// @param device   as in device.h
+  Layer(const nb::dict& options, const std::optional<Table<const T>>& W0, int threads, const std::string& device);
 
   double step(const Hidden& h, const Targets<T>& targets, double lr, const std::optional<List<const T>>& weights,
               const std::optional<Out>& grad_h);
@@ -53,7 +56,7 @@ class Layer {
                   const std::optional<List<const T>>& weights);
   void log_prob(const Hidden& h, const Targets<T>& targets, const DoublesOut& out);
   void scores(const Hidden& h, const List<const Index>& rows, const Out& out);
-  void top_k(const Hidden& h, const Table<Index>& outputs, const Out& scores);
+  void top_k(const Hidden& h, const Table<Index>& outputs, const Table<T>& scores);
   void weights(Size first, const Out& out);
   void gram(const Out& out);
   void sum_of_rows(const Out& out);
@@ -66,6 +69,7 @@ class Layer {
   void load_state(const nb::dict& state);
 
   OutputLayer<T>& layer() { return *layer_; }
+  const std::shared_ptr<Backend<T>>& backend() const { return backend_; }
   bool has_statistics() const { return dynamic_cast<SphericalLayer<T>*>(layer_.get()) != nullptr; }
   /// Another number after every change of W.
   std::uint64_t stamp() const { return loads_ << 48 | static_cast<std::uint64_t>(layer_->steps()); }
@@ -89,6 +93,13 @@ class Layer {
   }
   Known known_by(Ticket ticket, Known known) const { return ticket == ticket_ ? known : Known::nothing; }
   SphericalLayer<T>& spherical();
+  /// The view of a table. @throws std::invalid_argument where the layer has no business with its memory
+  template <class V>
+  MatrixView<V> view_of(const AnyTable<V>& table) const;
+  template <class V>
+  MatrixView<V> view_of(const std::optional<AnyTable<V>>& table) const {
+    return table ? view_of(*table) : MatrixView<V>();
+  }
   void check_parts(const Targets<T>& targets, std::size_t q, std::size_t s, std::size_t o, const char* what) const;
 
   HeadOptions options_;
@@ -99,6 +110,20 @@ class Layer {
   Known known_ = Known::nothing;
   std::uint64_t loads_ = 0;
   HostStatistics statistics_;
+};
+
+/// `with layer.order(stream):` what the layer does there is in order with that stream (stream_order.h).
+template <class T>
+class Order {
+ public:
+  Order(std::shared_ptr<Backend<T>> backend, std::uintptr_t stream) : backend_(std::move(backend)), stream_(stream) {}
+  void enter() { order_.emplace(*backend_, reinterpret_cast<void*>(stream_)); }
+  void exit() { order_.reset(); }
+
+ private:
+  std::shared_ptr<Backend<T>> backend_;
+  std::uintptr_t stream_;
+  std::optional<StreamOrder<T>> order_;
 };
 
 }  // namespace widehead::python

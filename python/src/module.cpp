@@ -12,5 +12,6 @@ NB_MODULE(_core, m) {
   add_errors(m);
   add_targets(m);
   add_layers(m);
+  add_files(m);
   add_training(m);
 }

@@ -8,19 +8,21 @@ import numpy as np
 
 from . import _core
 
-CPU = (1, 12)  # kDLCPU, and memory that the CPU shares; DLPack's other numbers are devices of their own
+# DLPack's numbers of devices.
+CPU = (1, 3)  # kDLCPU, and memory of the CPU that a GPU can reach
+CUDA = (2, 13)  # kDLCUDA, and memory that CUDA moves to and fro
 
 
-def _device_of(array: Any) -> int:
+def device_of(array: Any) -> int:
     return int(array.__dlpack_device__()[0]) if hasattr(array, "__dlpack_device__") else CPU[0]
 
 
-def to_numpy(array: Any, what: str) -> np.ndarray:
-    """An array of the CPU as NumPy's, where it lies. A layer on another device will take DLPack arrays of that device."""
+def to_numpy(array: Any, what: str, device: str = "cpu") -> np.ndarray:
+    """An array of the CPU as NumPy's, where it lies. `device` is the layer's, for the error."""
     if isinstance(array, np.ndarray):
         return array
-    if _device_of(array) not in CPU:
-        raise ValueError(f"{what}: the array is on another device, but the layer is on cpu")
+    if device_of(array) not in CPU:
+        raise ValueError(f"{what}: the array is on another device, but the layer is on {device}")
     if hasattr(array, "detach"):  # a tensor that may be part of a graph
         array = array.detach()
     try:
@@ -29,9 +31,9 @@ def to_numpy(array: Any, what: str) -> np.ndarray:
         raise ValueError(f"{what}: {error}") from error
 
 
-def to_table(array: Any, dtype: np.dtype, what: str) -> np.ndarray:
+def to_table(array: Any, dtype: np.dtype, what: str, device: str = "cpu") -> np.ndarray:
     """A 2-D array of that type with contiguous rows."""
-    table = to_numpy(array, what)
+    table = to_numpy(array, what, device)
     if table.ndim != 2:
         raise ValueError(f"{what}: shape {table.shape}, but two dimensions are expected")
     if table.dtype != dtype:

@@ -1,4 +1,4 @@
-"""The output layer on NumPy arrays."""
+"""The output layer on NumPy arrays, and on a GPU's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _arrays, _core, losses
+from . import _arrays, _core, _device, losses
 from ._buffers import Buffers
 
 _LAYERS = {"float32": _core.Layer32, "float64": _core.Layer64}
@@ -24,7 +24,8 @@ class OutputLayer:
     loss             a name or an object of widehead.losses. The three softmaxes have the cross-entropy for theirs, and
                      take only the default.
     dtype            "float32" or "float64".
-    device           "cpu".
+    device           "cpu"; "cuda" or "cuda:1", the first GPU or the second, in a build with CUDA. A layer on a GPU takes h there,
+                     too, and then returns tensors of PyTorch there.
     init             None or "zero"; "normal", with standard deviation init_scale (0 means 1/√D); or W itself, (D, d).
     weight_decay     λ: W shrinks by 1 − ηλ in a step.
     rows_file        a new file for V of the windowed head, which may be larger than memory.
@@ -59,14 +60,12 @@ class OutputLayer:
             name = str(dtype)
         if name not in _LAYERS:
             raise ValueError(f"dtype {dtype!r} is unknown; there are: {', '.join(_LAYERS)}")
-        if str(device) != "cpu":
-            raise ValueError(f"device {str(device)!r}: this build of widehead has the device cpu only")
         self._dtype = np.dtype(name)
         W0 = None
         if init is None:
             init = "zero"
         elif not isinstance(init, str):
-            W0, init = _arrays.to_table(init, self._dtype, "init"), "given"
+            W0, init = _arrays.to_table(_device.fetched(init), self._dtype, "init"), "given"
         elif init == "given":
             raise ValueError("init 'given' is unknown; there are: zero, normal, or an array")
         self._options: dict[str, Any] = {
@@ -83,12 +82,15 @@ class OutputLayer:
             "classes": int(classes),
         }
         self._threads = 0 if threads is None else int(threads)
-        self._make(W0, "" if rows_file is None else os.fspath(rows_file))
+        self._make(W0, "" if rows_file is None else os.fspath(rows_file), str(device))
 
-    def _make(self, W0: np.ndarray | None, rows_file: str) -> None:
+    def _make(self, W0: np.ndarray | None, rows_file: str, device: str) -> None:
         self._buffers = Buffers()
+        self._rows_file = rows_file
         options = {**self._options, "rows_file": rows_file}
-        self._core = _LAYERS[self._dtype.name](options, W0, self._threads)
+        core = _LAYERS[self._dtype.name](options, W0, self._threads, device)
+        self._device: str = core.device
+        self._core: Any = core if self._device == "cpu" else _device.Core(core)
 
     # ── what it is ────────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +118,7 @@ class OutputLayer:
 
     @property
     def device(self) -> str:
-        return "cpu"
+        return self._device
 
     @property
     def threads(self) -> int:
@@ -129,14 +131,17 @@ class OutputLayer:
 
     def __repr__(self) -> str:
         loss = self.loss if self.head in _core.SPHERICAL_HEADS else "cross-entropy"
+        device = "" if self._device == "cpu" else f", device={self._device!r}"
         return (
             f"OutputLayer(outputs={self.outputs}, dim={self.dim}, head={self.head!r}, loss={loss}, "
-            f"dtype={self._dtype.name!r})"
+            f"dtype={self._dtype.name!r}{device})"
         )
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────
 
-    def step(self, h: Any, targets: Any, lr: float, weights: Any = None) -> tuple[float, np.ndarray]:
+    # Arrays of m rows that are returned are NumPy's, or tensors on the GPU where h is there.
+
+    def step(self, h: Any, targets: Any, lr: float, weights: Any = None) -> tuple[float, Any]:
         """One exact gradient step with rate lr on h (m, d).
 
         targets   a scipy.sparse CSR matrix (m, D); (indptr, indices, values); or integers (m,), one target each
@@ -145,13 +150,13 @@ class OutputLayer:
         Returns the loss, summed over the examples, and ∂L/∂h (m, d), both of before the step.
         """
         h, targets, weights = self._batch(h, targets, weights)
-        grad_h = self._buffers.get(h.shape, self._dtype)
+        grad_h = self._room(h)
         return self._core.step(h, targets, lr, weights, grad_h), grad_h
 
-    def evaluate(self, h: Any, targets: Any, weights: Any = None) -> tuple[float, np.ndarray]:
+    def evaluate(self, h: Any, targets: Any, weights: Any = None) -> tuple[float, Any]:
         """The same loss and ∂L/∂h without the step."""
         h, targets, weights = self._batch(h, targets, weights)
-        grad_h = self._buffers.get(h.shape, self._dtype)
+        grad_h = self._room(h)
         return self._core.evaluate(h, targets, weights, grad_h), grad_h
 
     def rate_for(self, h: Any, targets: Any, lambda1: float, weights: Any = None) -> float:
@@ -161,29 +166,30 @@ class OutputLayer:
 
     # ── a loss of your own ────────────────────────────────────────────────────────────────────────
 
-    def statistics(self, h: Any, targets: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    def statistics(self, h: Any, targets: Any) -> tuple[Any, Any, Any]:
         """What a loss of the family may depend on, in float64: q = ‖o‖² (m,), s = Σo (m,), o at the targets, by entry.
 
         s is None where the layer's loss does not use it. The values of the targets are not looked at.
         """
         h, targets, _ = self._batch(h, targets, None)
-        return self._observe(h, targets)[:3]
+        q, s, o, _ = self._observe(h, targets)
+        return _device.beside(h, q), _device.beside(h, s), _device.beside(h, o)
 
-    def backward(self, h: Any, targets: Any, a: Any, b: Any, g: Any) -> np.ndarray:
+    def backward(self, h: Any, targets: Any, a: Any, b: Any, g: Any) -> Any:
         """∂L/∂h from the derivatives of L by q, s and o. b may be None, for 0."""
         h, targets, _ = self._batch(h, targets, None)
-        grad_h = self._buffers.get(h.shape, self._dtype)
-        self._core.backpropagate(h, targets, *_derivatives(a, b, g), grad_h, 0)
+        grad_h = self._room(h)
+        self._core.backpropagate(h, targets, *_derivatives(*self._host((a, b, g))), grad_h, 0)
         return grad_h
 
-    def update(self, h: Any, targets: Any, a: Any, b: Any, g: Any, lr: float) -> np.ndarray:
+    def update(self, h: Any, targets: Any, a: Any, b: Any, g: Any, lr: float) -> Any:
         """The exact step of W for a loss with these derivatives by q, s and o. Returns ∂L/∂h of before the step."""
         h, targets, _ = self._batch(h, targets, None)
-        grad_h = self._buffers.get(h.shape, self._dtype)
-        self._core.update(h, targets, *_derivatives(a, b, g), lr, grad_h, 0)
+        grad_h = self._room(h)
+        self._core.update(h, targets, *_derivatives(*self._host((a, b, g))), lr, grad_h, 0)
         return grad_h
 
-    def _observe(self, h: np.ndarray, targets: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, int]:
+    def _observe(self, h: Any, targets: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, int]:
         q = np.empty(targets.examples)
         s = np.empty(targets.examples) if self._core.uses_sum else None
         o = np.empty(targets.nonzeros)
@@ -191,18 +197,18 @@ class OutputLayer:
 
     # ── questions ─────────────────────────────────────────────────────────────────────────────────
 
-    def weights(self, rows: Any = None) -> np.ndarray:
-        """Rows of W (len(rows), d), or all of it (D, d)."""
+    def weights(self, rows: Any = None, out: Any = None) -> Any:
+        """Rows of W (len(rows), d), or all of it (D, d): in a new array of NumPy's, or in `out`, which may be on the layer's GPU."""
+        rows = None if rows is None else self._rows(rows)
+        shape = (self.outputs if rows is None else len(rows), self.dim)
+        W = np.empty(shape, self._dtype) if out is None else self._out(out, shape)
         if rows is None:
-            W = np.empty((self.outputs, self.dim), self._dtype)
             self._core.weights(0, W)
-            return W
-        rows = self._rows(rows)
-        W = np.empty((len(rows), self.dim), self._dtype)
+            return W if out is None else out
         starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)  # consecutive rows are asked for at once
         for first, end in zip(starts, [*starts[1:], len(rows)]):
             self._core.weights(int(rows[first]), W[first:end])
-        return W
+        return W if out is None else out
 
     def gram(self) -> np.ndarray:
         """Q = WᵀW (d, d)."""
@@ -216,15 +222,16 @@ class OutputLayer:
         self._core.sum_of_rows(w_bar)
         return w_bar[0]
 
-    def scores(self, h: Any, rows: Any) -> np.ndarray:
+    def scores(self, h: Any, rows: Any) -> Any:
         """The outputs named by rows, (m, len(rows))."""
         h = self._hidden(h)
         rows = self._rows(rows)
-        out = np.empty((len(h), len(rows)), self._dtype)
+        shape = (len(h), len(rows))
+        out = h.new_empty(shape) if _device.is_tensor(h) else np.empty(shape, self._dtype)
         self._core.scores(h, rows, out)
         return out
 
-    def top_k(self, h: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(self, h: Any, k: int) -> tuple[Any, Any]:
         """The k best outputs of each example, best first, and their scores: two arrays (m, k). O(Dd) an example."""
         h = self._hidden(h)
         k = int(k)
@@ -232,14 +239,14 @@ class OutputLayer:
             raise ValueError(f"top_k: k = {k}, but it must be 1 … D = {self.outputs}")
         outputs, scores = np.empty((len(h), k), np.int32), np.empty((len(h), k), self._dtype)
         self._core.top_k(h, outputs, scores)
-        return outputs, scores
+        return _device.beside(h, outputs), _device.beside(h, scores)
 
-    def log_prob(self, h: Any, targets: Any) -> np.ndarray:
+    def log_prob(self, h: Any, targets: Any) -> Any:
         """log p of every target, by entry, in float64: for the losses that are a softmax of sorts."""
         h, targets, _ = self._batch(h, targets, None)
         out = np.empty(targets.nonzeros)
         self._core.log_prob(h, targets, out)
-        return out
+        return _device.beside(h, out)
 
     def diagnostics(self) -> dict[str, float]:
         """Counters and figures about the numerical state. May be expensive (O(Dd²))."""
@@ -263,29 +270,35 @@ class OutputLayer:
         *,
         rows_file: str | os.PathLike[str] | None = None,
         threads: int | None = None,
+        device: str = "cpu",
     ) -> OutputLayer:
-        """A saved layer. Its rows go to a new rows_file, or to memory."""
+        """A saved layer, on any device. Its rows go to a new rows_file, or to memory."""
         path = os.fspath(path)
         metadata = _core.read_metadata(path)
         if metadata.get("widehead_layer") != _FORMAT:
             raise _core.FileError(f"{path}: no layer of format {_FORMAT}, but {metadata.get('widehead_layer')!r}")
         try:
             options = json.loads(metadata["options"])
-            layer = cls._from_options(options, threads, "" if rows_file is None else os.fspath(rows_file))
+            rows_path = "" if rows_file is None else os.fspath(rows_file)
+            layer = cls._from_options(options, threads, rows_path, str(device))
         except (KeyError, TypeError, ValueError) as error:
+            if str(error).startswith("device "):
+                raise  # of this call, not of the file
             raise _core.FileError(f"{path}: options of a layer that cannot be: {error}") from error
         layer._core.load(path)
         return layer
 
     @classmethod
-    def _from_options(cls, options: dict[str, Any], threads: int | None, rows_file: str = "") -> OutputLayer:
+    def _from_options(
+        cls, options: dict[str, Any], threads: int | None, rows_file: str = "", device: str = "cpu"
+    ) -> OutputLayer:
         layer = cls.__new__(cls)
         layer._options = dict(options)
         layer._dtype = np.dtype(layer._options.pop("dtype"))
         layer._threads = 0 if threads is None else threads
         if layer._options["init"] != "zero":
             layer._options["init"] = "given"  # by the state that will be loaded
-        layer._make(None, rows_file)
+        layer._make(None, rows_file, device)
         return layer
 
     def state(self) -> dict[str, np.ndarray]:
@@ -296,25 +309,58 @@ class OutputLayer:
         """Takes the state of a layer with the same options; the layer is as before if it does not fit."""
         self._core.load_state(state)
 
+    def to(self, device: str) -> OutputLayer:
+        """Moves the layer to a device, by way of its state on the host. Returns the layer."""
+        if str(device) != self._device:
+            if self._rows_file:
+                raise ValueError("to: a layer with a rows_file stays where it is")
+            moved = _rebuild({"dtype": self._dtype.name, **self._options}, self._threads, self.state(), str(device))
+            self._core, self._device = moved._core, moved._device
+        return self
+
     def __reduce__(self) -> tuple[Any, ...]:  # pickle, copy.deepcopy
-        return _rebuild, ({"dtype": self._dtype.name, **self._options}, self._threads, self.state())
+        options = {"dtype": self._dtype.name, **self._options}
+        return _rebuild, (options, self._threads, self.state(), self._device)
 
     # ── arguments ─────────────────────────────────────────────────────────────────────────────────
 
-    def _hidden(self, h: Any) -> np.ndarray:
-        return _arrays.to_table(h, self._dtype, "h")
+    def _hidden(self, h: Any) -> Any:
+        return self._table(h, "h")
+
+    def _table(self, array: Any, what: str) -> Any:
+        if self._device != "cpu" and _device.is_on_gpu(array):
+            return _device.to_table(array, self._dtype, self._device, what)
+        return _arrays.to_table(array, self._dtype, what, self._device)
+
+    def _host(self, array: Any) -> Any:
+        """What the host must know, there: a layer on a GPU also takes it from a GPU."""
+        return array if self._device == "cpu" else _device.fetched(array)
+
+    def _room(self, h: Any) -> Any:
+        """An array for ∂L/∂h."""
+        return h.new_empty(h.shape) if _device.is_tensor(h) else self._buffers.get(h.shape, self._dtype)
+
+    def _out(self, out: Any, shape: tuple[int, int]) -> Any:
+        """The user's array for a result: as it is, or it is refused."""
+        given = out.detach().numpy() if _device.is_tensor(out) and out.is_cpu else out
+        if tuple(given.shape) != shape:
+            raise ValueError(f"out: shape {tuple(given.shape)}, but {shape} is expected")
+        table = self._table(given, "out")
+        if (table.data_ptr() != given.data_ptr()) if _device.is_tensor(given) else (table is not given):
+            raise ValueError(f"out: {given.dtype}, or another layout, but contiguous rows of {self._dtype} are expected")
+        return table
 
     def _rows(self, rows: Any) -> np.ndarray:
-        rows = _arrays.to_integers(rows, "rows")
+        rows = _arrays.to_integers(self._host(rows), "rows")
         if rows.size and not (0 <= rows.min() and rows.max() < self.outputs):
             bad = int(np.flatnonzero((rows < 0) | (rows >= self.outputs))[0])
             raise ValueError(f"rows[{bad}] = {rows[bad]}, but D = {self.outputs}")
         return rows.astype(np.int32, copy=False)
 
-    def _batch(self, h: Any, targets: Any, weights: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
+    def _batch(self, h: Any, targets: Any, weights: Any) -> tuple[Any, Any, np.ndarray | None]:
         if weights is not None:
-            weights = _arrays.to_list(weights, self._dtype, "weights")
-        return self._hidden(h), _arrays.to_targets(targets, self.outputs, self._dtype), weights
+            weights = _arrays.to_list(self._host(weights), self._dtype, "weights")
+        return self._hidden(h), _arrays.to_targets(self._host(targets), self.outputs, self._dtype), weights
 
 
 def _derivatives(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
@@ -323,7 +369,9 @@ def _derivatives(a: Any, b: Any, g: Any) -> tuple[np.ndarray, np.ndarray | None,
     return _arrays.to_list(a, double, "a"), b, _arrays.to_list(g, double, "g")
 
 
-def _rebuild(options: dict[str, Any], threads: int, state: dict[str, np.ndarray]) -> OutputLayer:
-    layer = OutputLayer._from_options(options, threads)
+def _rebuild(
+    options: dict[str, Any], threads: int, state: dict[str, np.ndarray], device: str = "cpu"
+) -> OutputLayer:
+    layer = OutputLayer._from_options(options, threads, "", device)
     layer.load_state(state)
     return layer

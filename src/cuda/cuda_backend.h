@@ -25,6 +25,13 @@ class CudaBackend final : public Backend<T> {
   int threads() const override { return 1; }
   void wait() override { synchronize(); }
   void submit() override { context_->program.start(); }
+  /// The stream for a launch, after all that was written down; on a thread whose current device is this one. Lists must
+  /// be complete by then.
+  cudaStream_t stream() const {
+    context_->device.make_current();
+    context_->program.start();
+    return context_->stream.get();
+  }
 
   Memory& memory() override { return context_->memory; }
   Memory& column_memory() override { return context_->columns; }
@@ -126,13 +133,6 @@ class CudaBackend final : public Backend<T> {
   Size rows_per_block(Size dim) const override;
 
  private:
-  /// The stream for a launch, after all that was written down; on a thread whose current device is this one. Lists must
-  /// be complete by then.
-  cudaStream_t stream() const {
-    context_->device.make_current();
-    context_->program.start();
-    return context_->stream.get();
-  }
   cublasHandle_t blas() const {
     stream();
     return blas_.get();

@@ -2,6 +2,7 @@
 
 #include "widehead/backend.h"
 #include "widehead/errors.h"
+#include "widehead/stream_order.h"
 
 namespace widehead {
 
@@ -13,5 +14,12 @@ template std::shared_ptr<Backend<float>> make_cuda_backend(const CudaOptions&);
 template std::shared_ptr<Backend<double>> make_cuda_backend(const CudaOptions&);
 
 int cuda_devices() { return 0; }
+
+template <class T>
+StreamOrder<T>::StreamOrder(Backend<T>& backend, void* stream) : backend_(backend), stream_(stream) {}
+template <class T>
+StreamOrder<T>::~StreamOrder() = default;
+template class StreamOrder<float>;
+template class StreamOrder<double>;
 
 }  // namespace widehead

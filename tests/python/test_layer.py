@@ -119,7 +119,7 @@ def test_arrays_of_another_device_are_refused(h):
         ({"head": "softmax", "loss": "taylor"}, "head 'softmax' minimises the cross-entropy"),
         ({"dtype": "float16"}, "dtype 'float16' is unknown; there are: float32, float64"),
         ({"dtype": "wide"}, "dtype 'wide' is unknown"),
-        ({"device": "cuda"}, "device 'cuda': this build of widehead has the device cpu only"),
+        ({"device": "cuda"}, "device 'cuda': this build has no CUDA"),
         ({"init": "random"}, "init 'random' is unknown; there are: zero, normal, or an array"),
         ({"init": "given"}, "init 'given' is unknown"),
         ({"init": np.zeros((D, d + 1))}, r"init: W0 has shape \(50, 7\), but D = 50 and d = 6"),

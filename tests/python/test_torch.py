@@ -1,13 +1,14 @@
-"""WideHead beside the same layer written in PyTorch with an explicit W, in float64 unless the test is about float32."""
+"""WideHead beside the same layer written in PyTorch with an explicit W, in float64 unless the test is about float32, on every
+device."""
 
 import numpy as np
 import pytest
-import scipy.sparse
+from devices import csr, needs_scipy, sparse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import widehead
-from torch_case import D, close, d, explicit, hidden, m, make, strange_loss, train, seed  # noqa: F401: seed is a fixture
+from torch_case import D, close, d, device, explicit, hidden, m, make, strange_loss, train  # noqa: F401: device is a fixture
 from widehead import losses
 from widehead.torch import _losses
 
@@ -19,7 +20,7 @@ def test_gradcheck(head):
     module = make(head=head)
     train(module, 10)
     targets = torch.tensor([[0, 3, -1], [7, 7, 2], [29, -1, -1], [-1, -1, -1]])
-    for kind in (targets, targets[:, 1].clamp(min=0), scipy.sparse.csr_matrix(np.eye(m, D, 3) + np.eye(m, D, 9))):
+    for kind in (targets, targets[:, 1].clamp(min=0), csr(np.eye(m, D, 3) + np.eye(m, D, 9))):
         assert torch.autograd.gradcheck(lambda h: module.statistics(h, kind), hidden())
 
 
@@ -73,9 +74,11 @@ def test_targets_of_every_kind_are_the_same():
     dense = np.zeros((m, D))
     for j, row in enumerate(rows):
         dense[j, row] = 1
-    csr = scipy.sparse.csr_matrix(dense)
+    indptr, indices, data = np.arange(m + 1) * 2, np.nonzero(dense)[1], np.ones(2 * m)
     truth = module.statistics(h, torch.tensor(np.sort(rows)))
-    kinds = [csr, (csr.indptr, csr.indices, csr.data), torch.tensor(dense).to_sparse_csr()]
+    kinds = [csr(dense), (indptr, indices, data), torch.tensor(dense).to_sparse_csr()]
+    kinds.append(tuple(torch.from_numpy(each) for each in kinds[1]))
+    kinds.append(tuple(torch.tensor(each) for each in kinds[1]))  # on the device
     for kind in kinds:
         q, s, o = module.statistics(h, kind)
         assert o.shape == (8,)
@@ -101,10 +104,11 @@ def test_targets_of_every_kind_are_the_same():
         (torch.zeros(m, d), torch.zeros(2, dtype=int), "statistics: 2 targets for 4 examples"),
         (torch.zeros(m, d), torch.zeros(m, D).to_sparse_coo(), "layout torch.sparse_coo"),
         (torch.zeros(m, d), torch.zeros(m, D + 1).to_sparse_csr(), f"D = {D + 1}"),
-        (torch.zeros(m, d), scipy.sparse.csc_matrix((m, D)), "csc format"),
+        pytest.param(torch.zeros(m, d), sparse and sparse.csc_matrix((m, D)), "csc format", marks=needs_scipy),
     ],
 )
-def test_bad_arguments_are_named(h, targets, text):
+def test_bad_arguments_are_named(h, targets, text, device):
+    h, targets = (x.to(device) if isinstance(x, torch.Tensor) and x.is_cpu else x for x in (h, targets))
     with pytest.raises(ValueError, match=text):
         make().statistics(h, targets)
 
@@ -113,10 +117,10 @@ def test_bad_arguments_are_named(h, targets, text):
 
 
 @pytest.mark.parametrize("loss", [*losses._CLASSES[:-1], losses.ZLoss(1.5, 0.4), losses.SphericalSoftmax(0.3)])
-def test_ready_made_losses_are_those_of_the_layer(loss):
+def test_ready_made_losses_are_those_of_the_layer(loss, device):
     """Loss, ∂L/∂h and the step of W, with an output named twice and examples without targets."""
     loss = loss() if isinstance(loss, type) else loss
-    layer = widehead.OutputLayer(D, d, loss=loss, dtype="float64", init="normal", threads=1)
+    layer = widehead.OutputLayer(D, d, loss=loss, dtype="float64", init="normal", threads=1, device=device)
     module = make(loss=loss, reduction="sum")
     random = np.random.default_rng(0)
     for _ in range(15):
@@ -163,11 +167,11 @@ def test_the_losses_of_the_layer_are_those_on_the_statistics(loss, weight_decay)
         assert not fast(x, targets).requires_grad
 
 
-def test_the_pole_of_the_spherical_softmax_is_finite():
+def test_the_pole_of_the_spherical_softmax_is_finite(device):
     W = np.zeros((D, d))
     W[3, 0] = -1
     module = make(init=W, loss=losses.SphericalSoftmax(1.0), reduction="sum")
-    layer = widehead.OutputLayer(D, d, loss=losses.SphericalSoftmax(1.0), dtype="float64", init=W)
+    layer = widehead.OutputLayer(D, d, loss=losses.SphericalSoftmax(1.0), dtype="float64", init=W, device=device)
     h = torch.eye(1, d, dtype=torch.float64).requires_grad_()
     L = module(h, torch.tensor([3]))
     L.backward()
@@ -193,7 +197,7 @@ def test_reductions_and_losses_of_ones_own():
     for options, text in (
         ({"reduction": "max"}, "reduction 'max' is unknown"),
         ({"dtype": torch.float16}, "dtype torch.float16 is unknown"),
-        ({"device": "cuda"}, "device 'cuda': this build"),
+        ({"device": "vulkan"}, "device 'vulkan' is unknown; there are: cpu, cuda"),
         ({"loss": "hinge"}, "loss 'hinge' is unknown"),
         ({"head": "softmax"}, "cross-entropy"),
     ):

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import widehead
 from torch import nn
-from torch_case import D, close, d, explicit, hidden, m, make, strange_loss, train, seed  # noqa: F401: seed is a fixture
+from torch_case import D, close, d, device, explicit, hidden, m, make, strange_loss, train  # noqa: F401: device is a fixture
 from widehead.torch import SGD, WideHead
 
 # ── accumulation, and what PyTorch's loops do ────────────────────────────────────────────────────
@@ -220,14 +220,14 @@ def test_a_loss_that_diverged_raises_and_changes_nothing():
     assert (module.weights() == W).all() and module.layer.steps == 0
 
 
-def test_a_training_loop_with_optimizers_a_scheduler_and_a_loader():
+def test_a_training_loop_with_optimizers_a_scheduler_and_a_loader(device):
     from torch.utils.data import DataLoader, TensorDataset
 
     torch.manual_seed(1)
     kind = torch.randint(0, 10, (256,))
     X, y = torch.randn(10, 8)[kind] + 0.1 * torch.randn(256, 8), 17 * kind + 3
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh())
-    head = WideHead(32, 200, threads=1)
+    head = WideHead(32, 200, threads=1).to(device)
     everything = nn.ModuleList([model, head])
     lower = torch.optim.Adam(everything.parameters(), lr=1e-2)  # the head's empty parameter does no harm
     upper = SGD(head, lr=0.5)
@@ -235,7 +235,7 @@ def test_a_training_loop_with_optimizers_a_scheduler_and_a_loader():
     history = []
     for _ in range(30):
         total = 0.0
-        for x, target in DataLoader(TensorDataset(X, y), batch_size=64, shuffle=True):
+        for x, target in DataLoader(TensorDataset(X, y), 64, shuffle=True, generator=torch.Generator(device)):
             lower.zero_grad()
             upper.zero_grad()
             loss = head(model(x), target)
@@ -258,19 +258,19 @@ def test_a_training_loop_with_optimizers_a_scheduler_and_a_loader():
         SGD(head, lr=-1)
 
 
-def test_autocast_around_the_lower_layers():
+def test_autocast_around_the_lower_layers(device):
     torch.manual_seed(0)
     below = nn.Linear(7, d)
-    head = WideHead(d, D, init="normal", threads=1)
+    head = WideHead(d, D, init="normal", threads=1, device=device)
     x, targets = torch.randn(m, 7), torch.arange(m)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device, dtype=torch.bfloat16):
         h = below(x)
         assert h.dtype == torch.bfloat16
         h.retain_grad()
         loss = head(h, targets)
     loss.backward()
     assert h.grad.dtype == torch.bfloat16 and below.weight.grad.dtype == torch.float32
-    layer = widehead.OutputLayer(D, d, init="normal", threads=1)
+    layer = widehead.OutputLayer(D, d, init="normal", threads=1, device=device)
     expected, gradient = layer.step(h.float(), targets, lr=0.1 / m)
     close(loss * m, expected, 1e-6)
     close(h.grad.float() * m, gradient, 1e-2)
@@ -335,10 +335,10 @@ def test_state_dict_as_safetensors(tmp_path):
     assert (other.weights() == module.weights()).all()
 
 
-def test_a_handle_that_pytorch_made_anew_is_the_one_that_counts():
+def test_a_handle_that_pytorch_made_anew_is_the_one_that_counts(device):
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     try:
-        module = make().to("cpu")
+        module = make().to(device)
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(False)
     module(hidden(), torch.arange(m)).backward()
@@ -350,9 +350,9 @@ def test_a_handle_that_pytorch_made_anew_is_the_one_that_counts():
     assert module.layer.steps == 1
 
 
-def test_moves_that_cannot_be_are_refused():
+def test_moves_that_cannot_be_are_refused(device):
     module = make(dtype=torch.float32)
-    assert module.to("cpu") is module and module.float() is module
+    assert module.to(device) is module and module.float() is module
     with pytest.raises(ValueError, match="cannot become torch.float64"):
         module.double()
     with pytest.raises(ValueError, match="device 'meta'"):

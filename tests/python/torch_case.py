@@ -1,6 +1,8 @@
-"""What the tests of WideHead share: a small head, and the same layer written in PyTorch with an explicit W."""
+"""What the tests of WideHead share: a small head, and the same layer written in PyTorch with an explicit W. They run on every
+device: it is PyTorch's default meanwhile, so that the tensors of a test are there, too."""
 
 import pytest
+from devices import DEVICES
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -10,13 +12,17 @@ D, d, m = 30, 5, 4
 
 
 def make(**options):
-    defaults = {"dim": d, "outputs": D, "dtype": torch.float64, "init": "normal", "threads": 1}
+    device = torch.get_default_device()
+    defaults = {"dim": d, "outputs": D, "dtype": torch.float64, "init": "normal", "threads": 1, "device": device}
     return WideHead(**{**defaults, **options})
 
 
-@pytest.fixture(autouse=True)
-def seed():
+@pytest.fixture(autouse=True, params=DEVICES)
+def device(request):
+    torch.set_default_device(request.param)
     torch.manual_seed(0)
+    yield request.param
+    torch.set_default_device(None)
 
 
 def hidden(rows=m):

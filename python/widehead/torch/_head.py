@@ -9,12 +9,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import _core, losses
+from .. import _core, _device, losses
 from .._layer import OutputLayer
 from . import _losses
 from ._targets import Targets, joined
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+# The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.numpy() if tensor.is_cpu else tensor
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+
+
+def _copy_on_host(tensor: Tensor) -> np.ndarray:
+    return np.array((tensor if tensor.is_cpu else tensor.cpu()).numpy())
+
+
+def _device_of(layer: OutputLayer) -> torch.device:
+    return torch.device("cpu") if layer.device == "cpu" else torch.device("cuda", _device.number_of(layer.device))
 
 
 class _Record(NamedTuple):
@@ -46,7 +65,8 @@ class _Journal:
 
     def __init__(self, handle: Tensor) -> None:
         self.handle = handle
-        self._mark = torch.empty(0, dtype=handle.dtype)
+        self.device = handle.device  # asking a tensor is dearer
+        self._mark = torch.empty_like(handle, requires_grad=False)
         self._records: list[_Record | _LossRecord] = []
         self._node: Any = None
 
@@ -65,6 +85,15 @@ class _Journal:
     def clear(self) -> None:
         self._records = []
 
+    def moved_to(self, handle: Tensor) -> _Journal:
+        """The journal of a handle that is new, or on another device. What the layer knew of the records is lost."""
+        journal = _Journal(handle)
+        for record in self.records():
+            h = record.h.to(handle.device)
+            record.batch.device = handle.device
+            journal._records.append(record._replace(h=h, version=h._version, ticket=0))
+        return journal
+
     def is_wanted(self, ctx: Any) -> bool:
         """Whether this pass wants the handle's .grad: torch.autograd.grad(…, h) leaves those of parameters alone.
 
@@ -76,8 +105,8 @@ class _Journal:
 
 
 # What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
-# each. x is h as NumPy sees it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W has
-# not changed between forward() and backward() is seen by the layer's stamp.
+# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W
+# has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
 
 
 class _Statistics(torch.autograd.Function):
@@ -85,14 +114,16 @@ class _Statistics(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[np.ndarray, OutputLayer, _Journal, Targets]
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, _Journal, Targets]
     ) -> tuple[Tensor, Tensor, Tensor]:
         x, layer, journal, batch = given
+        core = layer._core
         q, s, o, ticket = layer._observe(x, batch.core)
         ctx.save_for_backward(h)
         ctx.set_materialize_grads(False)
-        ctx.seen = layer, journal, batch, ticket, layer._core.stamp
-        return torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
+        ctx.seen = layer, core, journal, batch, ticket, core.stamp
+        found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
+        return found if h.is_cpu else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
     @staticmethod
     def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
@@ -103,21 +134,21 @@ class _Statistics(torch.autograd.Function):
 def _differentiate(
     ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
 ) -> tuple[Tensor | None, None, None]:
-    layer, journal, batch, ticket, stamp = ctx.seen
-    core = layer._core
-    if core.stamp != stamp:
+    layer, core, journal, batch, ticket, stamp = ctx.seen
+    if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
     h = ctx.saved_tensors[0].detach()
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
-    a = np.zeros(batch.core.examples) if by_q is None else np.array(by_q.numpy())
-    b = None if by_s is None or not core.uses_sum else np.array(by_s.numpy())
-    g = np.zeros(batch.core.nonzeros) if by_o is None else np.array(by_o.numpy())
+    a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
+    b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
+    g = np.zeros(batch.core.nonzeros) if by_o is None else _copy_on_host(by_o)
     grad_h = None
     of_h, of_handle = ctx.needs_input_grad[:2]
     if of_h:
-        gradient = layer._buffers.get(h.shape, layer._dtype)
-        ticket = core.backpropagate(h.numpy(), batch.core, a, b, g, gradient, ticket)
-        grad_h = torch.from_numpy(gradient)
+        x = _array(h)
+        gradient = layer._room(x)
+        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
+        grad_h = _tensor(gradient)
     if of_handle and journal.is_wanted(ctx):
         journal.add(_Record(h, h._version, batch, a, b, g, ticket))
     return grad_h, None, None
@@ -132,15 +163,17 @@ class _Loss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[np.ndarray, OutputLayer, _Journal, Targets, Any, float]
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, _Journal, Targets, Any, float]
     ) -> Tensor:
         x, layer, journal, batch, targets, factor = given
         core = layer._core
-        ctx.gradient = gradient = layer._buffers.get(x.shape, x.dtype)
+        ctx.gradient = gradient = layer._room(x)
         L, ticket = core.judge(x, targets, gradient)
         ctx.save_for_backward(h)
-        ctx.seen = layer, journal, batch, targets, factor, ticket, core.stamp
-        return torch.from_numpy(np.array(factor * L))
+        ctx.seen = layer, core, journal, batch, targets, factor, ticket, core.stamp
+        if h.is_cpu:
+            return torch.from_numpy(np.array(factor * L))
+        return torch.full((), factor * L, dtype=torch.float64, device=h.device)
 
     @staticmethod
     def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
@@ -148,9 +181,8 @@ class _Loss(torch.autograd.Function):
 
 
 def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-    layer, journal, batch, targets, factor, ticket, stamp = ctx.seen
-    core = layer._core
-    if core.stamp != stamp:
+    layer, core, journal, batch, targets, factor, ticket, stamp = ctx.seen
+    if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
     h = ctx.saved_tensors[0].detach()
     factor *= by_L.item()
@@ -159,11 +191,12 @@ def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, No
     if of_h:
         gradient, ctx.gradient = ctx.gradient, None  # from here on it is autograd's
         if gradient is None:  # for the second time, with retain_graph
-            gradient = layer._buffers.get(h.shape, layer._dtype)
-            _, ticket = core.judge(h.numpy(), targets, gradient)
+            x = _array(h)
+            gradient = layer._room(x)
+            _, ticket = core.judge(x, targets, gradient)
         if factor != 1:
-            np.multiply(gradient, factor, out=gradient, casting="same_kind")
-        grad_h = torch.from_numpy(gradient)
+            gradient *= factor
+        grad_h = _tensor(gradient)
     if of_handle and journal.is_wanted(ctx):
         journal.add(_LossRecord(h, h._version, batch, targets, factor, ticket))
     return grad_h, None, None
@@ -184,6 +217,9 @@ class WideHead(nn.Module):
     The others are those of widehead.OutputLayer, which is ``head.layer``. Targets are integers (m,), one for each example;
     (m, K), with −1 for no target; a sparse CSR tensor (m, D); or what OutputLayer takes. h may be of another floating type,
     as it is under autocast: it is converted to dtype.
+
+    ``to("cuda")`` moves the head as any module, in a build with CUDA. Then h and its gradient stay on the GPU; targets are the
+    host's, and are fetched where they are not.
     """
 
     def __init__(
@@ -210,6 +246,8 @@ class WideHead(nn.Module):
             raise ValueError(f"dtype {dtype} is unknown; there are: torch.float32, torch.float64")
         if reduction not in ("mean", "sum", "none"):
             raise ValueError(f"reduction {reduction!r} is unknown; there are: mean, sum, none")
+        if str(device) == "cuda" and torch.cuda.is_available():
+            device = f"cuda:{torch.cuda.current_device()}"  # what "cuda" means to PyTorch
         self.loss = loss if callable(loss) else losses.make(loss)
         self.reduction = reduction
         self.dtype = dtype
@@ -230,7 +268,7 @@ class WideHead(nn.Module):
         )
         self._dim, self._outputs = self.layer.dim, self.layer.outputs
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
-        self._handle = nn.Parameter(torch.empty(0, dtype=dtype))
+        self._handle = nn.Parameter(torch.empty(0, dtype=dtype, device=_device_of(self.layer)))
         self._journal = _Journal(self._handle)  # a step asks it for the handle: parameters of modules are dear to look up
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +296,7 @@ class WideHead(nn.Module):
             if torch.is_grad_enabled() and (h.requires_grad or journal.handle.requires_grad):
                 return _Loss.apply(h, journal.handle, (x, self.layer, journal, batch, valued, factor))
             L = self.layer._core.evaluate(x, valued, None, None)
-            return torch.tensor(factor * L, dtype=torch.float64)
+            return torch.full((), factor * L, dtype=torch.float64, device=h.device)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
         each = loss(self, h, targets)
         return each.mean() if self.reduction == "mean" else each.sum() if self.reduction == "sum" else each
@@ -280,15 +318,15 @@ class WideHead(nn.Module):
         if len(records) == 1 and type(first) is _LossRecord and first.factor >= 0:
             h, _, _, targets, factor, ticket = first
             if factor == grad_scale or layer._options["weight_decay"] == 0:  # else lr is not all that counts
-                layer._core.finish(h.numpy(), targets, lr * factor / grad_scale, ticket)
+                layer._core.finish(_array(h), targets, lr * factor / grad_scale, ticket)
                 journal.clear()
                 return
         if len(records) == 1:
             tensor, _, batch, a, b, g, ticket = self._in_parts(first)
-            hidden, targets = tensor.numpy(), batch.core
+            hidden, targets = _array(tensor), batch.core
         else:
             plain = [self._in_parts(record) for record in records]
-            hidden = torch.cat([record.h for record in plain]).numpy()
+            hidden = _array(torch.cat([record.h for record in plain]))
             targets, ticket = joined([record.batch for record in plain], layer.dtype), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
@@ -328,23 +366,27 @@ class WideHead(nn.Module):
 
     def scores(self, h: Tensor, rows: Any) -> Tensor:
         """The outputs named by rows, (m, len(rows))."""
-        return torch.from_numpy(self.layer.scores(self._hidden(h)[1], rows))
+        return _tensor(self.layer.scores(self._hidden(h)[1], rows))
 
     def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best outputs of each example, best first, and their scores: (m, k) each. O(Dd) an example."""
         outputs, scores = self.layer.top_k(self._hidden(h)[1], k)
-        return torch.from_numpy(outputs.astype(np.int64)), torch.from_numpy(scores)
+        return _tensor(outputs).long(), _tensor(scores)
 
     def weights(self, rows: Any = None) -> Tensor:
         """Rows of W (len(rows), d), or all of it: a copy."""
-        return torch.from_numpy(self.layer.weights(rows))
+        if self._journal.device.type == "cpu":
+            return torch.from_numpy(self.layer.weights(rows))
+        count = self._outputs if rows is None else len(rows)
+        out = torch.empty((count, self._dim), dtype=self.dtype, device=self._journal.device)
+        return self.layer.weights(rows, out=out)
 
     def extra_repr(self) -> str:
         layer = self.layer
         return f"dim={layer.dim}, outputs={layer.outputs}, head={layer.head!r}, loss={self.loss}, dtype={self.dtype}"
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────
-    # The arrays of the layer's state, as tensors: a loaded head goes on bit for bit.
+    # The arrays of the layer's state, as tensors of the CPU: a loaded head goes on bit for bit.
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         for name, array in self.layer.state().items():
@@ -361,7 +403,7 @@ class WideHead(nn.Module):
         error_msgs: list[str],
     ) -> None:
         state = {
-            name[len(prefix) :]: np.asarray(value.detach().numpy(), order="C")
+            name[len(prefix) :]: np.asarray(value.detach().cpu().numpy(), order="C")
             for name, value in state_dict.items()
             if name.startswith(prefix)
         }
@@ -384,33 +426,35 @@ class WideHead(nn.Module):
         self._journal = _Journal(self._handle)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WideHead:  # to(), double(), half(), …
-        moved = fn(torch.empty(0, dtype=self.dtype))
-        if moved.device.type != "cpu":
-            raise ValueError(f"device {str(moved.device)!r}: this build of widehead has the device cpu only")
+        moved = fn(torch.empty_like(self._handle, requires_grad=False))
         if moved.dtype != self.dtype:
             raise ValueError(f"WideHead: its dtype is {self.dtype} from the start, and cannot become {moved.dtype}")
+        if moved.device != self._journal.device:
+            self.layer.to(str(moved.device))
         super()._apply(fn, recurse)
-        if self._handle is not self._journal.handle:  # PyTorch can be told to make new parameters
-            self._journal = _Journal(self._handle)
+        if self._handle is not self._journal.handle or self._handle.device != self._journal.device:
+            self._journal = self._journal.moved_to(self._handle)  # PyTorch can also be told to make new parameters
         return self
 
     # ── arguments ─────────────────────────────────────────────────────────────────────────────────
 
-    def _hidden(self, h: Tensor) -> tuple[Tensor, np.ndarray]:
-        """h as a tensor of the head's type with contiguous rows, and the same for NumPy."""
+    def _hidden(self, h: Tensor) -> tuple[Tensor, Any]:
+        """h as a tensor of the head's type with contiguous rows, and the same as the layer takes it."""
         if not isinstance(h, Tensor):
             raise TypeError(f"h: {type(h).__name__}, but a tensor is expected")
-        if h.dtype is self.dtype and h.is_cpu and h.layout is torch.strided:
+        device = self._journal.device
+        if h.dtype is self.dtype and h.is_cpu and device.type == "cpu" and h.layout is torch.strided:
             x = h.detach().numpy()  # from here on NumPy is asked, whose answers are cheaper
             if x.ndim == 2 and x.shape[1] == self._dim and x.flags.c_contiguous:
                 return h, x
         if h.ndim != 2 or h.shape[1] != self._dim:
             raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self._dim} is expected")
-        if h.device.type != "cpu":
-            raise ValueError(f"h: the tensor is on {h.device}, but the head is on cpu")
-        h = h.to(self.dtype)
-        h = h if h.stride(1) == 1 and h.stride(0) >= h.shape[1] else h.contiguous()
-        return h, h.detach().numpy()
+        if h.device != device:
+            raise ValueError(f"h: the tensor is on {h.device}, but the head is on {device}")
+        h = _device.with_contiguous_rows(h.to(self.dtype))
+        return h, _array(h.detach())
 
     def _targets(self, targets: Any) -> Targets:
-        return targets if isinstance(targets, Targets) else Targets(targets, self._outputs, self.layer._dtype)
+        return targets if isinstance(targets, Targets) else Targets(
+            targets, self._outputs, self.layer._dtype, self._journal.device
+        )

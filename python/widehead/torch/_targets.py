@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _arrays
+from .. import _arrays, _device
 
 PADDING = -1  # in targets (m, K): no target
 
@@ -21,9 +21,12 @@ class Targets:
     _indices: np.ndarray | None = None  # by entry; None where only the core has them
     indptr: np.ndarray | None = None  # None for one entry an example
 
-    def __init__(self, targets: Any, outputs: int, dtype: np.dtype) -> None:
+    def __init__(self, targets: Any, outputs: int, dtype: np.dtype, device: torch.device) -> None:
         self.outputs = outputs
         self._dtype = dtype
+        self.device = device  # where tensors are made; the pattern is the host's
+        if device.type != "cpu":
+            targets = targets.cpu() if isinstance(targets, Tensor) else _device.fetched(targets)
         strided = isinstance(targets, Tensor) and targets.layout is torch.strided
         if strided and targets.dtype is torch.int64 and targets.is_cpu:
             indices = targets.numpy()
@@ -62,7 +65,7 @@ class Targets:
             kept = targets != PADDING
             self.indptr = np.concatenate([[0], kept.sum(1).cumsum(0).numpy()])
             if not bool(kept.all()):
-                self._kept = kept
+                self._kept = kept.to(self.device)
             targets = targets.reshape(-1) if self._kept is None else targets[kept]
         self._indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
 
@@ -94,20 +97,20 @@ class Targets:
             return shaped.sum(1)
         if self.indptr is None:
             return shaped
-        return shaped.new_zeros(self.examples).index_add(0, torch.from_numpy(self._rows()), shaped)
+        return shaped.new_zeros(self.examples).index_add(0, self._rows(), shaped)
 
     def spread(self, by_example: Tensor) -> Tensor:
         """A value of each example beside each of its targets."""
         if len(self._shape) == 2:
             return by_example[:, None]
-        return by_example if self.indptr is None else by_example[torch.from_numpy(self._rows())]
+        return by_example if self.indptr is None else by_example[self._rows()]
 
     def values(self) -> Tensor:
         """y in the shape of the targets, float64."""
         if self._values is None:
-            y = torch.ones(len(self.indices), dtype=torch.float64)
+            y = torch.ones(len(self.indices), dtype=torch.float64, device=self.device)
         else:
-            y = torch.as_tensor(self._values).to(torch.float64)
+            y = torch.as_tensor(self._values).to(self.device, torch.float64)
         return self.shaped(y)
 
     def merged(self) -> tuple[Tensor, Tensor]:
@@ -115,7 +118,7 @@ class Targets:
         y = np.ones(len(self.indices)) if self._values is None else np.asarray(self._values, np.float64)
         first = np.ones_like(y)
         if self.indptr is not None:
-            keys = self._rows() * self.outputs + self.indices
+            keys = self._example_of_each() * self.outputs + self.indices
             order = np.argsort(keys, kind="stable")
             is_first = np.diff(keys[order], prepend=-1) != 0
             if not is_first.all():
@@ -123,9 +126,12 @@ class Targets:
                 sums[order[is_first]] = np.add.reduceat(y[order], np.flatnonzero(is_first))
                 first[order[~is_first]] = 0
                 y = sums
-        return self.shaped(torch.as_tensor(y)), self.shaped(torch.as_tensor(first))
+        return tuple(self.shaped(torch.as_tensor(each).to(self.device)) for each in (y, first))  # type: ignore[return-value]
 
-    def _rows(self) -> np.ndarray:
+    def _rows(self) -> Tensor:
+        return torch.from_numpy(self._example_of_each()).to(self.device)
+
+    def _example_of_each(self) -> np.ndarray:
         """The example of each entry."""
         counts = np.ones(self.examples, np.int64) if self.indptr is None else np.diff(self.indptr)
         return np.repeat(np.arange(self.examples), counts)
