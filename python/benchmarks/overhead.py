@@ -3,10 +3,11 @@
     python python/benchmarks/overhead.py [--outputs 793471] [--dim 300] [--batch 128] [--threads 1] [--rounds 15] [--clock wall]
 
 All take the same steps on the same data: C++ inside the extension, in a loop of its own (_core's time_steps); Python one
-layer.step after the other; PyTorch head(h, targets).backward() and head.step, and the same with the loss written on
-head.statistics. "bare" are steps of C++, after each of which PyTorch does what is its own part of these two: backward()
-through a function that does nothing, and through the operations of that loss. They take turns, round by round, so that what
-else the machine does meets all of them; a round is a few windows long, so that upkeep is in all of them, too.
+layer.step after the other; PyTorch head(h, targets).backward() and head.step, the same in one call (head.learn), and with the
+loss written on head.statistics. "bare" are steps of C++, after each of which PyTorch does what is its own part of these:
+backward() through a function that does nothing, and through the operations of that loss. "idle" is that function again where
+there is no step: the time of one passes, and only what comes after it is counted. They take turns, round by round, so that
+what else the machine does meets all of them; a round is a few windows long, so that upkeep is in all of them, too.
 """
 
 import argparse
@@ -85,6 +86,16 @@ def main():
 
             return in_torch
 
+        def in_one(steps):
+            start = clock()
+            for step in range(steps):
+                h, targets = tensors[step % 8]
+                learner.learn(h, targets, lr)
+                h.grad = None
+            return clock() - start
+
+        learner = WideHead(d, D, threads=options.threads, uses_sum=False, reduction="sum")
+
         class Nothing(torch.autograd.Function):
             @staticmethod
             def forward(ctx, h, results):
@@ -93,9 +104,9 @@ def main():
 
             @staticmethod
             def backward(ctx, *by):
-                return gradient, None
+                return torch.from_numpy(gradient), None  # a tensor that nobody else holds becomes h.grad as it is
 
-        gradient, zeros = torch.zeros(m, d), torch.zeros(m, dtype=torch.float64)
+        gradient, zeros = np.zeros((m, d), np.float32), torch.zeros(m, dtype=torch.float64)
 
         def bare(results, loss):
             def in_both(steps):
@@ -109,14 +120,31 @@ def main():
 
             return in_both
 
+        def idle(steps):
+            total = 0
+            for step in range(steps):
+                start = clock()
+                while clock() - start < pause:
+                    pass
+                h, _ = tensors[step % 8]
+                start = clock()
+                Nothing.apply(h, [zeros[0]])[0].backward()
+                h.grad = None
+                total += clock() - start
+            return total
+
+        pause = in_cpp(16) / 16
+
         def own(statistics):
             q, s, o = statistics
             return (q - 2 * o + 1).sum()
 
         ways["PyTorch"] = of_torch(lambda head, h, targets: head(h, targets))
+        ways["in one call"] = in_one
         ways["own loss"] = of_torch(lambda head, h, targets: own(head.statistics(h, targets)))
         ways["bare PyTorch"] = bare([zeros[0]], lambda results: results[0])
         ways["bare own loss"] = bare([zeros, zeros, zeros], own)
+        ways["idle"] = idle
 
     for way in ways.values():
         way(16)
@@ -126,8 +154,9 @@ def main():
             seconds[name].append(way(options.steps) / options.steps)
     print(f"D = {D}, d = {d}, m = {m}, {options.threads} threads; ms a step, and over C++ in the same round")
     for name in ways:
-        ratio = statistics.median(mine / base for mine, base in zip(seconds[name], seconds["C++"]))
-        best = min(seconds[name]) / min(seconds["C++"])
+        extra = 1 if name == "idle" else 0  # it has no step in it
+        ratio = extra + statistics.median(mine / base for mine, base in zip(seconds[name], seconds["C++"]))
+        best = extra + min(seconds[name]) / min(seconds["C++"])
         print(
             f"  {name:13s} median {1e3 * statistics.median(seconds[name]):.3f}   least {1e3 * min(seconds[name]):.3f}"
             f"   overhead: median of rounds {100 * (ratio - 1):+.1f}%, of the least {100 * (best - 1):+.1f}%"

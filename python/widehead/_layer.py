@@ -86,6 +86,7 @@ class OutputLayer:
 
     def _make(self, W0: np.ndarray | None, rows_file: str, device: str) -> None:
         self._buffers = Buffers()
+        self._targets_class = _arrays.targets_class(self._dtype)
         self._rows_file = rows_file
         options = {**self._options, "rows_file": rows_file}
         core = _LAYERS[self._dtype.name](options, W0, self._threads, device)

@@ -76,6 +76,53 @@ def test_gradients_that_somebody_holds_stay():
     assert all((h.grad == grad).all() for h, grad in zip(hs, kept))
 
 
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss", ["squared", "taylor"])
+def test_learn_is_forward_backward_and_step(loss, reduction, weight_decay):
+    one, other = (make(loss=loss, reduction=reduction, weight_decay=weight_decay) for _ in range(2))
+    below = [nn.Linear(7, d, dtype=torch.float64) for _ in range(2)]
+    below[1].load_state_dict(below[0].state_dict())
+    for step in range(12):
+        x, t = torch.randn(m, 7, dtype=torch.float64), torch.randint(0, D, (m, 2))
+        L = one.learn(below[0](x), t, 0.05)
+        expected = other(below[1](x), t)
+        expected.backward()
+        other.step(0.05)
+        assert isinstance(L, float)
+        close(L, expected.detach())
+        close(below[0].weight.grad, below[1].weight.grad)  # added up over the steps in both
+        close(one.weights(), other.weights(), 1e-11)
+    assert one.layer.steps == other.layer.steps == 12
+    h = hidden()
+    one.requires_grad_(False)
+    one.learn(h, t, 0.05)
+    other(h.detach(), t)
+    assert one.layer.steps == 12 and h.grad is not None
+    with torch.no_grad():
+        one.requires_grad_(True).learn(hidden(), t, 0.05)  # nothing is below
+    assert one.layer.steps == 13
+
+
+def test_learn_refuses_what_it_cannot_do():
+    h, t = hidden(), torch.arange(m)
+    for module in (make(reduction="none"), make(loss="own"), make(loss=lambda head, h, t: head.statistics(h, t)[0])):
+        with pytest.raises(ValueError, match="learn: the head has no loss"):
+            module.learn(h, t, 0.1)
+    module = make()
+    W = module.weights()
+    module(h, t).backward()
+    with pytest.raises(RuntimeError, match="learn: backward.. has recorded"):
+        module.learn(h, t, 0.1)
+    module.zero_grad()
+    h.grad = None
+    with pytest.raises(ValueError, match="eta = -0.25"):  # of a sum over four
+        module.learn(h, t, -1.0)
+    assert h.grad is None and (module.weights() == W).all() and module.layer.steps == 0
+    module.learn(h, t, 0.1)
+    assert module.layer.steps == 1
+
+
 def test_autograd_grad_records_nothing():
     module, h = make(), hidden()
     (grad,) = torch.autograd.grad(module(h, torch.arange(m)), h)

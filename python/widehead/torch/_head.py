@@ -53,6 +53,7 @@ class _LossRecord(NamedTuple):
 
     h: Tensor
     version: int
+    x: Any  # h as the layer takes it
     batch: Targets
     core: Any  # the targets with their values
     factor: float
@@ -90,8 +91,9 @@ class _Journal:
         journal = _Journal(handle)
         for record in self.records():
             h = record.h.to(handle.device)
-            record.batch.device = handle.device
-            journal._records.append(record._replace(h=h, version=h._version, ticket=0))
+            record.batch.move(handle.device)
+            moved = {"x": _array(h)} if isinstance(record, _LossRecord) else {}
+            journal._records.append(record._replace(h=h, version=h._version, ticket=0, **moved))
         return journal
 
     def is_wanted(self, ctx: Any) -> bool:
@@ -167,11 +169,13 @@ class _Loss(torch.autograd.Function):
     ) -> Tensor:
         x, layer, journal, batch, targets, factor = given
         core = layer._core
-        ctx.gradient = gradient = layer._room(x)
+        on_host = type(x) is np.ndarray
+        gradient = layer._buffers.get(x.shape, x.dtype) if on_host else layer._room(x)
         L, ticket = core.judge(x, targets, gradient)
         ctx.save_for_backward(h)
+        ctx.arrays = x, gradient
         ctx.seen = layer, core, journal, batch, targets, factor, ticket, core.stamp
-        if h.is_cpu:
+        if on_host:
             return torch.from_numpy(np.array(factor * L))
         return torch.full((), factor * L, dtype=torch.float64, device=h.device)
 
@@ -187,18 +191,21 @@ def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, No
     h = ctx.saved_tensors[0].detach()
     factor *= by_L.item()
     grad_h = None
-    of_h, of_handle = ctx.needs_input_grad[:2]
-    if of_h:
-        gradient, ctx.gradient = ctx.gradient, None  # from here on it is autograd's
-        if gradient is None:  # for the second time, with retain_graph
-            x = _array(h)
-            gradient = layer._room(x)
+    of_h, of_handle, _ = ctx.needs_input_grad
+    arrays, ctx.arrays = ctx.arrays, None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
+    if arrays is None:  # for the second time, with retain_graph
+        x = _array(h)
+        gradient = layer._room(x)
+        if of_h:
             _, ticket = core.judge(x, targets, gradient)
+    else:
+        x, gradient = arrays
+    if of_h:
         if factor != 1:
             gradient *= factor
         grad_h = _tensor(gradient)
     if of_handle and journal.is_wanted(ctx):
-        journal.add(_LossRecord(h, h._version, batch, targets, factor, ticket))
+        journal.add(_LossRecord(h, h._version, x, batch, targets, factor, ticket))
     return grad_h, None, None
 
 
@@ -266,7 +273,9 @@ class WideHead(nn.Module):
             init_scale=init_scale,
             window=window,
         )
-        self._dim, self._outputs = self.layer.dim, self.layer.outputs
+        # What every step looks at, where looking is cheap.
+        self._dim, self._array_dtype = self.layer.dim, self.layer.dtype
+        self._computes = self._inner() is not None
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
         self._handle = nn.Parameter(torch.empty(0, dtype=dtype, device=_device_of(self.layer)))
         self._journal = _Journal(self._handle)  # a step asks it for the handle: parameters of modules are dear to look up
@@ -288,7 +297,7 @@ class WideHead(nn.Module):
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
-        if self.reduction != "none" and self._inner() is not None:
+        if self._computes and self.reduction != "none":
             h, x = self._hidden(h)
             batch, journal = self._targets(targets), self._journal
             valued = batch.with_values()
@@ -300,6 +309,31 @@ class WideHead(nn.Module):
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
         each = loss(self, h, targets)
         return each.mean() if self.reduction == "mean" else each.sum() if self.reduction == "sum" else each
+
+    def learn(self, h: Tensor, targets: Any, lr: float) -> float:
+        """``head(h, targets).backward()`` and ``head.step(lr)`` in one, for less: the layer takes its step at once, and ∂L/∂h of
+        before the step goes on to the layers below. Returns the loss. For the losses of widehead.losses."""
+        if not self._computes or self.reduction == "none":
+            raise ValueError("learn: the head has no loss of widehead.losses, or does not reduce it; use backward() and step()")
+        journal, layer = self._journal, self.layer
+        if journal.records():
+            raise RuntimeError("learn: backward() has recorded a minibatch, for which step() or zero_grad() is to be called")
+        h, x = self._hidden(h)
+        batch = self._targets(targets)
+        valued, gradient = batch.with_values(), layer._room(x)
+        factor = 1 / batch.examples if self.reduction == "mean" else 1.0
+        if not journal.handle.requires_grad:
+            L = layer._core.evaluate(x, valued, None, gradient)
+        elif factor != 1 and layer._options["weight_decay"] != 0:  # lr is not all that counts: examples of less weight
+            L = layer._core.step(x, valued, lr, np.full(batch.examples, factor, layer._dtype), gradient)
+            factor = 1.0
+        else:
+            L = layer._core.step(x, valued, lr * factor, None, gradient)
+        if h.requires_grad:
+            if factor != 1:
+                gradient *= factor
+            h.backward(_tensor(gradient))
+        return factor * L
 
     def step(self, lr: float, grad_scale: float = 1.0) -> None:
         """The exact step of W with rate lr on the loss whose backward() was called.
@@ -316,9 +350,9 @@ class WideHead(nn.Module):
                 raise RuntimeError("WideHead: h was modified in place between backward() and step()")
         first = records[0]
         if len(records) == 1 and type(first) is _LossRecord and first.factor >= 0:
-            h, _, _, targets, factor, ticket = first
+            _, _, x, _, targets, factor, ticket = first
             if factor == grad_scale or layer._options["weight_decay"] == 0:  # else lr is not all that counts
-                layer._core.finish(_array(h), targets, lr * factor / grad_scale, ticket)
+                layer._core.finish(x, targets, lr * factor / grad_scale, ticket)
                 journal.clear()
                 return
         if len(records) == 1:
@@ -327,7 +361,7 @@ class WideHead(nn.Module):
         else:
             plain = [self._in_parts(record) for record in records]
             hidden = _array(torch.cat([record.h for record in plain]))
-            targets, ticket = joined([record.batch for record in plain], layer.dtype), 0
+            targets, ticket = joined([record.batch for record in plain], layer), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
             b = np.concatenate(list(zeros)) if layer._core.uses_sum else None
@@ -377,7 +411,7 @@ class WideHead(nn.Module):
         """Rows of W (len(rows), d), or all of it: a copy."""
         if self._journal.device.type == "cpu":
             return torch.from_numpy(self.layer.weights(rows))
-        count = self._outputs if rows is None else len(rows)
+        count = self.layer.outputs if rows is None else len(rows)
         out = torch.empty((count, self._dim), dtype=self.dtype, device=self._journal.device)
         return self.layer.weights(rows, out=out)
 
@@ -443,10 +477,16 @@ class WideHead(nn.Module):
         if not isinstance(h, Tensor):
             raise TypeError(f"h: {type(h).__name__}, but a tensor is expected")
         device = self._journal.device
-        if h.dtype is self.dtype and h.is_cpu and device.type == "cpu" and h.layout is torch.strided:
-            x = h.detach().numpy()  # from here on NumPy is asked, whose answers are cheaper
-            if x.ndim == 2 and x.shape[1] == self._dim and x.flags.c_contiguous:
-                return h, x
+        if device.type == "cpu":
+            # As it nearly always is: NumPy is asked, whose answers are cheaper.
+            try:
+                x = h.detach().numpy()
+            except (RuntimeError, TypeError):  # of another device, type or layout
+                pass
+            else:
+                size, dim = x.itemsize, self._dim
+                if x.dtype is self._array_dtype and x.shape[1:] == (dim,) and x.strides == (dim * size, size):
+                    return h, x
         if h.ndim != 2 or h.shape[1] != self._dim:
             raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self._dim} is expected")
         if h.device != device:
@@ -455,6 +495,4 @@ class WideHead(nn.Module):
         return h, _array(h.detach())
 
     def _targets(self, targets: Any) -> Targets:
-        return targets if isinstance(targets, Targets) else Targets(
-            targets, self._outputs, self.layer._dtype, self._journal.device
-        )
+        return targets if type(targets) is Targets else Targets(targets, self.layer, self._journal.device)

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from .. import _arrays, _device
+from .._layer import OutputLayer
+
+_INT64, _NONE = np.dtype(np.int64), np.empty(0)
 
 PADDING = -1  # in targets (m, K): no target
 
@@ -17,30 +20,33 @@ class Targets:
     """What the layer is given (the pattern: ``core``), and how what it answers by entry comes back in the targets' shape."""
 
     _kept: Tensor | None = None  # where targets (m, K) are no padding, if that is not everywhere
+    _layer: OutputLayer
     _values: Any = None  # by entry; None for 1
     _indices: np.ndarray | None = None  # by entry; None where only the core has them
     indptr: np.ndarray | None = None  # None for one entry an example
 
-    def __init__(self, targets: Any, outputs: int, dtype: np.dtype, device: torch.device) -> None:
-        self.outputs = outputs
-        self._dtype = dtype
+    def __init__(self, targets: Any, layer: OutputLayer, device: torch.device) -> None:
+        self._layer = layer
         self.device = device  # where tensors are made; the pattern is the host's
         if device.type != "cpu":
             targets = targets.cpu() if isinstance(targets, Tensor) else _device.fetched(targets)
         strided = isinstance(targets, Tensor) and targets.layout is torch.strided
-        if strided and targets.dtype is torch.int64 and targets.is_cpu:
-            indices = targets.numpy()
-            if indices.ndim == 1 and indices.flags.c_contiguous:  # as they nearly always are
+        if strided:
+            try:
+                indices = targets.numpy()
+            except (RuntimeError, TypeError):  # of another device, or part of a graph: it is refused below
+                indices = _NONE
+            if indices.dtype is _INT64 and indices.ndim == 1 and indices.flags.c_contiguous:  # as they nearly always are
                 self._shape: tuple[int, ...] = indices.shape
-                self.core = _arrays.targets_class(dtype)(outputs, None, indices, None)  # has a copy: it must convert them
-                self.examples: int = self._shape[0]
+                self.core = layer._targets_class(layer.outputs, None, indices, None)  # has a copy: it must convert them
+                self.examples: int = indices.shape[0]
                 return
         if strided:
             self._take_tensor(targets)
         else:
             if isinstance(targets, Tensor):
                 targets = _csr(targets)
-            _check_width(targets, outputs)
+            _check_width(targets, layer.outputs)
             if isinstance(targets, tuple) and len(targets) == 3:
                 self.indptr, indices, self._values = targets
             elif hasattr(targets, "indptr"):
@@ -52,7 +58,7 @@ class Targets:
                 self.indptr = _arrays.to_integers(self.indptr, "targets: indptr")
             self._shape = (len(self._indices),)
         pattern = self._indices if self.indptr is None else (self.indptr, self._indices, None)
-        self.core = _arrays.to_targets(pattern, outputs, dtype)
+        self.core = _arrays.to_targets(pattern, layer.outputs, layer.dtype)
         self.examples = self.core.examples
 
     def _take_tensor(self, targets: Tensor) -> None:
@@ -69,6 +75,11 @@ class Targets:
             targets = targets.reshape(-1) if self._kept is None else targets[kept]
         self._indices = np.array(targets.numpy())  # a copy: the tensor may change before backward()
 
+    def move(self, device: torch.device) -> None:
+        self.device = device
+        if self._kept is not None:
+            self._kept = self._kept.to(device)
+
     @property
     def indices(self) -> np.ndarray:
         """The targets by entry."""
@@ -81,7 +92,7 @@ class Targets:
         """The targets for the layer's own loss, which looks at the values, too."""
         if self._values is None:
             return self.core
-        return _arrays.to_targets((self.indptr, self.indices, self._values), self.outputs, self._dtype)
+        return _arrays.to_targets((self.indptr, self.indices, self._values), self._layer.outputs, self._layer.dtype)
 
     def shaped(self, by_entry: Tensor) -> Tensor:
         """Values by entry in the shape of the targets, 0 at padding."""
@@ -118,7 +129,7 @@ class Targets:
         y = np.ones(len(self.indices)) if self._values is None else np.asarray(self._values, np.float64)
         first = np.ones_like(y)
         if self.indptr is not None:
-            keys = self._example_of_each() * self.outputs + self.indices
+            keys = self._example_of_each() * self._layer.outputs + self.indices
             order = np.argsort(keys, kind="stable")
             is_first = np.diff(keys[order], prepend=-1) != 0
             if not is_first.all():
@@ -137,7 +148,7 @@ class Targets:
         return np.repeat(np.arange(self.examples), counts)
 
 
-def joined(batches: list[Targets], dtype: np.dtype) -> Any:
+def joined(batches: list[Targets], layer: OutputLayer) -> Any:
     """Several minibatches as one, for the layer."""
     ends = np.cumsum([0, *(len(each.indices) for each in batches)])
     starts = [
@@ -145,7 +156,7 @@ def joined(batches: list[Targets], dtype: np.dtype) -> Any:
     ]
     indptr = np.concatenate([*(start + end for start, end in zip(starts, ends)), ends[-1:]])
     indices = np.concatenate([np.asarray(each.indices, np.int64) for each in batches])
-    return _arrays.to_targets((indptr, indices, None), batches[0].outputs, dtype)
+    return _arrays.to_targets((indptr, indices, None), layer.outputs, layer.dtype)
 
 
 def _csr(targets: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:
