@@ -317,13 +317,13 @@ def test_what_was_recorded_before_a_move_counts_after_it():
 
 
 def test_state_dicts_are_of_no_device():
-    on_gpu, on_cpu = WideHead(d, D, init="normal", device="cuda"), WideHead(d, D)
+    on_gpu, on_cpu = (WideHead(d, D, init="normal", device=device) for device in ("cuda", "cpu"))
     on_gpu(hidden(), TARGETS).backward()
     on_gpu.step(0.1)
     state = on_gpu.state_dict()
     assert all(not each.is_cuda for each in state.values())
     on_cpu.load_state_dict(state)
     assert torch.allclose(on_cpu.weights(), on_gpu.weights().cpu(), atol=1e-6)
-    again = WideHead(d, D, device="cuda")
+    again = WideHead(d, D, init="normal", device="cuda")
     again.load_state_dict({name: value.cuda() for name, value in state.items()})  # map_location may have done that
     assert (again.weights() == on_gpu.weights()).all()

@@ -1,9 +1,9 @@
-"""WideHead, and the function that autograd sees."""
+"""WideHead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,204 +12,14 @@ from torch import Tensor, nn
 from .. import _core, _device, losses
 from .._layer import OutputLayer
 from . import _losses
+from ._graph import Journal, LayerLoss, LossRecord, Record, Statistics, as_array, as_tensor
 from ._targets import Targets, joined
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
 
-# The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
-
-
-def _array(tensor: Tensor) -> Any:
-    return tensor.numpy() if tensor.is_cpu else tensor
-
-
-def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
-
-
-def _copy_on_host(tensor: Tensor) -> np.ndarray:
-    return np.array((tensor if tensor.is_cpu else tensor.cpu()).numpy())
-
-
 def _device_of(layer: OutputLayer) -> torch.device:
     return torch.device("cpu") if layer.device == "cpu" else torch.device("cuda", _device.number_of(layer.device))
-
-
-class _Record(NamedTuple):
-    """What backward() knows of a minibatch and step() needs."""
-
-    h: Tensor
-    version: int  # of h
-    batch: Targets
-    a: np.ndarray  # ∂L/∂q
-    b: np.ndarray | None  # ∂L/∂s
-    g: np.ndarray  # ∂L/∂o
-    ticket: int  # for what the layer still knows of it
-
-
-class _LossRecord(NamedTuple):
-    """The same for the loss that the layer computes itself, times a factor."""
-
-    h: Tensor
-    version: int
-    x: Any  # h as the layer takes it
-    batch: Targets
-    core: Any  # the targets with their values
-    factor: float
-    ticket: int
-
-
-class _Journal:
-    """What backward() has recorded since the last step. It counts as long as the handle has a .grad: zero_grad() of whoever
-    holds the handle, the head, a model around it or an optimizer, takes that away."""
-
-    def __init__(self, handle: Tensor) -> None:
-        self.handle = handle
-        self.device = handle.device  # asking a tensor is dearer
-        self._mark = torch.empty_like(handle, requires_grad=False)
-        self._records: list[_Record | _LossRecord] = []
-        self._node: Any = None
-
-    def add(self, record: _Record | _LossRecord) -> None:
-        if self.handle.grad is None:
-            self._records = [record]
-            self.handle.grad = self._mark
-        else:
-            self._records.append(record)
-
-    def records(self) -> list[_Record | _LossRecord]:
-        if self._records and self.handle.grad is None:
-            self._records = []
-        return self._records
-
-    def clear(self) -> None:
-        self._records = []
-
-    def moved_to(self, handle: Tensor) -> _Journal:
-        """The journal of a handle that is new, or on another device. What the layer knew of the records is lost."""
-        journal = _Journal(handle)
-        for record in self.records():
-            h = record.h.to(handle.device)
-            record.batch.move(handle.device)
-            moved = {"x": _array(h)} if isinstance(record, _LossRecord) else {}
-            journal._records.append(record._replace(h=h, version=h._version, ticket=0, **moved))
-        return journal
-
-    def is_wanted(self, ctx: Any) -> bool:
-        """Whether this pass wants the handle's .grad: torch.autograd.grad(…, h) leaves those of parameters alone.
-
-        The node that stands for the handle is the same in every graph while somebody holds it; asking each is dearer.
-        """
-        if self._node is None:
-            self._node = ctx.next_functions[1][0]
-        return torch._C._will_engine_execute_node(self._node)
-
-
-# What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
-# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W
-# has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
-
-
-class _Statistics(torch.autograd.Function):
-    """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, _Journal, Targets]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        x, layer, journal, batch = given
-        core = layer._core
-        q, s, o, ticket = layer._observe(x, batch.core)
-        ctx.save_for_backward(h)
-        ctx.set_materialize_grads(False)
-        ctx.seen = layer, core, journal, batch, ticket, core.stamp
-        found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
-        return found if h.is_cpu else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
-
-    @staticmethod
-    def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
-        # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
-        return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, *by)
-
-
-def _differentiate(
-    ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
-) -> tuple[Tensor | None, None, None]:
-    layer, core, journal, batch, ticket, stamp = ctx.seen
-    if core is not layer._core or core.stamp != stamp:
-        raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
-    h = ctx.saved_tensors[0].detach()
-    # Copies: what autograd hands out may be its own, or one value stretched over all examples.
-    a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
-    b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
-    g = np.zeros(batch.core.nonzeros) if by_o is None else _copy_on_host(by_o)
-    grad_h = None
-    of_h, of_handle = ctx.needs_input_grad[:2]
-    if of_h:
-        x = _array(h)
-        gradient = layer._room(x)
-        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
-        grad_h = _tensor(gradient)
-    if of_handle and journal.is_wanted(ctx):
-        journal.add(_Record(h, h._version, batch, a, b, g, ticket))
-    return grad_h, None, None
-
-
-_differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
-
-
-class _Loss(torch.autograd.Function):
-    """(h, handle) → factor times the layer's own loss: what the statistics would give, for less of PyTorch's time. The
-    gradient is computed with the loss, since it is known to be wanted."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, _Journal, Targets, Any, float]
-    ) -> Tensor:
-        x, layer, journal, batch, targets, factor = given
-        core = layer._core
-        on_host = type(x) is np.ndarray
-        gradient = layer._buffers.get(x.shape, x.dtype) if on_host else layer._room(x)
-        L, ticket = core.judge(x, targets, gradient)
-        ctx.save_for_backward(h)
-        ctx.arrays = x, gradient
-        ctx.seen = layer, core, journal, batch, targets, factor, ticket, core.stamp
-        if on_host:
-            return torch.from_numpy(np.array(factor * L))
-        return torch.full((), factor * L, dtype=torch.float64, device=h.device)
-
-    @staticmethod
-    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-        return (_differentiate_loss_once if torch.is_grad_enabled() else _differentiate_loss)(ctx, by_L)
-
-
-def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-    layer, core, journal, batch, targets, factor, ticket, stamp = ctx.seen
-    if core is not layer._core or core.stamp != stamp:
-        raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
-    h = ctx.saved_tensors[0].detach()
-    factor *= by_L.item()
-    grad_h = None
-    of_h, of_handle, _ = ctx.needs_input_grad
-    arrays, ctx.arrays = ctx.arrays, None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
-    if arrays is None:  # for the second time, with retain_graph
-        x = _array(h)
-        gradient = layer._room(x)
-        if of_h:
-            _, ticket = core.judge(x, targets, gradient)
-    else:
-        x, gradient = arrays
-    if of_h:
-        if factor != 1:
-            gradient *= factor
-        grad_h = _tensor(gradient)
-    if of_handle and journal.is_wanted(ctx):
-        journal.add(_LossRecord(h, h._version, x, batch, targets, factor, ticket))
-    return grad_h, None, None
-
-
-_differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)
 
 
 class WideHead(nn.Module):
@@ -278,7 +88,7 @@ class WideHead(nn.Module):
         self._computes = self._inner() is not None
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
         self._handle = nn.Parameter(torch.empty(0, dtype=dtype, device=_device_of(self.layer)))
-        self._journal = _Journal(self._handle)  # a step asks it for the handle: parameters of modules are dear to look up
+        self._journal = Journal(self._handle)  # a step asks it for the handle: parameters of modules are dear to look up
 
     # ── training ──────────────────────────────────────────────────────────────────────────────────
 
@@ -292,7 +102,7 @@ class WideHead(nn.Module):
     def _look(self, h: Tensor, targets: Any) -> tuple[Tensor, Tensor, Tensor, Targets]:
         h, x = self._hidden(h)
         batch, journal = self._targets(targets), self._journal
-        q, s, o = _Statistics.apply(h, journal.handle, (x, self.layer, journal, batch))
+        q, s, o = Statistics.apply(h, journal.handle, (x, self.layer, journal, batch))
         return q, s, batch.shaped(o), batch
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
@@ -303,7 +113,7 @@ class WideHead(nn.Module):
             valued = batch.with_values()
             factor = 1 / batch.examples if self.reduction == "mean" else 1.0
             if torch.is_grad_enabled() and (h.requires_grad or journal.handle.requires_grad):
-                return _Loss.apply(h, journal.handle, (x, self.layer, journal, batch, valued, factor))
+                return LayerLoss.apply(h, journal.handle, (x, self.layer, journal, batch, valued, factor))
             L = self.layer._core.evaluate(x, valued, None, None)
             return torch.full((), factor * L, dtype=torch.float64, device=h.device)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
@@ -332,7 +142,7 @@ class WideHead(nn.Module):
         if h.requires_grad:
             if factor != 1:
                 gradient *= factor
-            h.backward(_tensor(gradient))
+            h.backward(as_tensor(gradient))
         return factor * L
 
     def step(self, lr: float, grad_scale: float = 1.0) -> None:
@@ -349,7 +159,7 @@ class WideHead(nn.Module):
             if record.h._version != record.version:
                 raise RuntimeError("WideHead: h was modified in place between backward() and step()")
         first = records[0]
-        if len(records) == 1 and type(first) is _LossRecord and first.factor >= 0:
+        if len(records) == 1 and type(first) is LossRecord and first.factor >= 0:
             _, _, x, _, targets, factor, ticket = first
             if factor == grad_scale or layer._options["weight_decay"] == 0:  # else lr is not all that counts
                 layer._core.finish(x, targets, lr * factor / grad_scale, ticket)
@@ -357,10 +167,10 @@ class WideHead(nn.Module):
                 return
         if len(records) == 1:
             tensor, _, batch, a, b, g, ticket = self._in_parts(first)
-            hidden, targets = _array(tensor), batch.core
+            hidden, targets = as_array(tensor), batch.core
         else:
             plain = [self._in_parts(record) for record in records]
-            hidden = _array(torch.cat([record.h for record in plain]))
+            hidden = as_array(torch.cat([record.h for record in plain]))
             targets, ticket = joined([record.batch for record in plain], layer), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
@@ -370,12 +180,12 @@ class WideHead(nn.Module):
         layer._core.update(hidden, targets, a, b, g, lr, None, ticket)
         journal.clear()
 
-    def _in_parts(self, record: _Record | _LossRecord) -> _Record:
+    def _in_parts(self, record: Record | LossRecord) -> Record:
         """What the statistics path has recorded, or would have."""
-        if isinstance(record, _Record):
+        if isinstance(record, Record):
             return record
         before = self._journal
-        self._journal = _Journal(self._handle)
+        self._journal = Journal(self._handle)
         try:
             self._handle.grad = None
             with torch.enable_grad():
@@ -384,7 +194,7 @@ class WideHead(nn.Module):
             (found,) = self._journal.records()
         finally:
             self._journal = before
-        assert isinstance(found, _Record)
+        assert isinstance(found, Record)
         return found
 
     def _inner(self) -> losses.Loss | None:
@@ -400,12 +210,12 @@ class WideHead(nn.Module):
 
     def scores(self, h: Tensor, rows: Any) -> Tensor:
         """The outputs named by rows, (m, len(rows))."""
-        return _tensor(self.layer.scores(self._hidden(h)[1], rows))
+        return as_tensor(self.layer.scores(self._hidden(h)[1], rows))
 
     def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best outputs of each example, best first, and their scores: (m, k) each. O(Dd) an example."""
         outputs, scores = self.layer.top_k(self._hidden(h)[1], k)
-        return _tensor(outputs).long(), _tensor(scores)
+        return as_tensor(outputs).long(), as_tensor(scores)
 
     def weights(self, rows: Any = None) -> Tensor:
         """Rows of W (len(rows), d), or all of it: a copy."""
@@ -457,7 +267,7 @@ class WideHead(nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._handle.grad = None
-        self._journal = _Journal(self._handle)
+        self._journal = Journal(self._handle)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WideHead:  # to(), double(), half(), …
         moved = fn(torch.empty_like(self._handle, requires_grad=False))
@@ -492,7 +302,7 @@ class WideHead(nn.Module):
         if h.device != device:
             raise ValueError(f"h: the tensor is on {h.device}, but the head is on {device}")
         h = _device.with_contiguous_rows(h.to(self.dtype))
-        return h, _array(h.detach())
+        return h, as_array(h.detach())
 
     def _targets(self, targets: Any) -> Targets:
         return targets if type(targets) is Targets else Targets(targets, self.layer, self._journal.device)

@@ -1,0 +1,203 @@
+"""What autograd sees of a head: two functions, and what their backward() leaves behind for the step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .._layer import OutputLayer
+from ._targets import Targets
+
+
+# The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
+
+
+def as_array(tensor: Tensor) -> Any:
+    return tensor.numpy() if tensor.is_cpu else tensor
+
+
+def as_tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else array
+
+
+def _copy_on_host(tensor: Tensor) -> np.ndarray:
+    return np.array((tensor if tensor.is_cpu else tensor.cpu()).numpy())
+
+
+class Record(NamedTuple):
+    """What backward() knows of a minibatch and step() needs."""
+
+    h: Tensor
+    version: int  # of h
+    batch: Targets
+    a: np.ndarray  # ∂L/∂q
+    b: np.ndarray | None  # ∂L/∂s
+    g: np.ndarray  # ∂L/∂o
+    ticket: int  # for what the layer still knows of it
+
+
+class LossRecord(NamedTuple):
+    """The same for the loss that the layer computes itself, times a factor."""
+
+    h: Tensor
+    version: int
+    x: Any  # h as the layer takes it
+    batch: Targets
+    core: Any  # the targets with their values
+    factor: float
+    ticket: int
+
+
+class Journal:
+    """What backward() has recorded since the last step. It counts as long as the handle has a .grad: zero_grad() of whoever
+    holds the handle, the head, a model around it or an optimizer, takes that away."""
+
+    def __init__(self, handle: Tensor) -> None:
+        self.handle = handle
+        self.device = handle.device  # asking a tensor is dearer
+        self._mark = torch.empty_like(handle, requires_grad=False)
+        self._records: list[Record | LossRecord] = []
+        self._node: Any = None
+
+    def add(self, record: Record | LossRecord) -> None:
+        if self.handle.grad is None:
+            self._records = [record]
+            self.handle.grad = self._mark
+        else:
+            self._records.append(record)
+
+    def records(self) -> list[Record | LossRecord]:
+        if self._records and self.handle.grad is None:
+            self._records = []
+        return self._records
+
+    def clear(self) -> None:
+        self._records = []
+
+    def moved_to(self, handle: Tensor) -> Journal:
+        """The journal of a handle that is new, or on another device. What the layer knew of the records is lost."""
+        journal = Journal(handle)
+        for record in self.records():
+            h = record.h.to(handle.device)
+            record.batch.move(handle.device)
+            moved = {"x": as_array(h)} if isinstance(record, LossRecord) else {}
+            journal._records.append(record._replace(h=h, version=h._version, ticket=0, **moved))
+        return journal
+
+    def is_wanted(self, ctx: Any) -> bool:
+        """Whether this pass wants the handle's .grad: torch.autograd.grad(…, h) leaves those of parameters alone.
+
+        The node that stands for the handle is the same in every graph while somebody holds it; asking each is dearer.
+        """
+        if self._node is None:
+            self._node = ctx.next_functions[1][0]
+        return torch._C._will_engine_execute_node(self._node)
+
+
+# What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
+# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W
+# has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
+
+
+class Statistics(torch.autograd.Function):
+    """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, Journal, Targets]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, layer, journal, batch = given
+        core = layer._core
+        q, s, o, ticket = layer._observe(x, batch.core)
+        ctx.save_for_backward(h)
+        ctx.set_materialize_grads(False)
+        ctx.seen = layer, core, journal, batch, ticket, core.stamp
+        found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
+        return found if h.is_cpu else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
+
+    @staticmethod
+    def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
+        # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
+        return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, *by)
+
+
+def _differentiate(
+    ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
+) -> tuple[Tensor | None, None, None]:
+    layer, core, journal, batch, ticket, stamp = ctx.seen
+    if core is not layer._core or core.stamp != stamp:
+        raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
+    h = ctx.saved_tensors[0].detach()
+    # Copies: what autograd hands out may be its own, or one value stretched over all examples.
+    a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
+    b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
+    g = np.zeros(batch.core.nonzeros) if by_o is None else _copy_on_host(by_o)
+    grad_h = None
+    of_h, of_handle = ctx.needs_input_grad[:2]
+    if of_h:
+        x = as_array(h)
+        gradient = layer._room(x)
+        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
+        grad_h = as_tensor(gradient)
+    if of_handle and journal.is_wanted(ctx):
+        journal.add(Record(h, h._version, batch, a, b, g, ticket))
+    return grad_h, None, None
+
+
+_differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
+
+
+class LayerLoss(torch.autograd.Function):
+    """(h, handle) → factor times the layer's own loss: what the statistics would give, for less of PyTorch's time. The
+    gradient is computed with the loss, since it is known to be wanted."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, Journal, Targets, Any, float]
+    ) -> Tensor:
+        x, layer, journal, batch, targets, factor = given
+        core = layer._core
+        on_host = type(x) is np.ndarray
+        gradient = layer._buffers.get(x.shape, x.dtype) if on_host else layer._room(x)
+        L, ticket = core.judge(x, targets, gradient)
+        ctx.save_for_backward(h)
+        ctx.arrays = x, gradient
+        ctx.seen = layer, core, journal, batch, targets, factor, ticket, core.stamp
+        if on_host:
+            return torch.from_numpy(np.array(factor * L))
+        return torch.full((), factor * L, dtype=torch.float64, device=h.device)
+
+    @staticmethod
+    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
+        return (_differentiate_loss_once if torch.is_grad_enabled() else _differentiate_loss)(ctx, by_L)
+
+
+def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
+    layer, core, journal, batch, targets, factor, ticket, stamp = ctx.seen
+    if core is not layer._core or core.stamp != stamp:
+        raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
+    h = ctx.saved_tensors[0].detach()
+    factor *= by_L.item()
+    grad_h = None
+    of_h, of_handle, _ = ctx.needs_input_grad
+    arrays, ctx.arrays = ctx.arrays, None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
+    if arrays is None:  # for the second time, with retain_graph
+        x = as_array(h)
+        gradient = layer._room(x)
+        if of_h:
+            _, ticket = core.judge(x, targets, gradient)
+    else:
+        x, gradient = arrays
+    if of_h:
+        if factor != 1:
+            gradient *= factor
+        grad_h = as_tensor(gradient)
+    if of_handle and journal.is_wanted(ctx):
+        journal.add(LossRecord(h, h._version, x, batch, targets, factor, ticket))
+    return grad_h, None, None
+
+
+_differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)
