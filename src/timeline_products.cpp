@@ -153,7 +153,9 @@ void Timeline<T>::make_products() {
     } else {
       backend_.gemm(Op::none, Op::none, T(1), products_.view().columns((k + 1) * d, d), F, T(0), product);
     }
-    auto& panel = blocks_[static_cast<std::size_t>(k)].panel;
+    auto& block = blocks_[static_cast<std::size_t>(k)];
+    block.level = std::max(block.level, 1);  // one of level 0 leads over the epochs of its panel, and that is gone
+    auto& panel = block.panel;
     panel.rank = 0;
     panel.columns.assign(1, 0);
     panel.inner_rows.clear();

@@ -75,7 +75,7 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   if (options_.keeps_products) {
     const Size d = store_.dim(), columns = count * d;
     if (columns > products_.cols()) products_ = Matrix<T>(d, columns, backend_.memory());
-    visit_block(visitor, backend_, "to_now", products_.view().columns(0, columns));
+    visit_block(visitor, backend_, "to_now", MatrixView<T>(products_.data(), d, columns));  // d rows, even of nothing
   }
   visitor.count("low_rank", account_.low_rank);
   visitor.count("blocks_made", account_.blocks);

@@ -196,5 +196,32 @@ TEST(LayerState, MovesBetweenTimelinesWithProductsAndWithout) {
   }
 }
 
+/// There and back again, whatever a layer has been through: nothing yet, a part of a window, windows that deflated.
+TEST(LayerState, GoesToATimelineWithProductsAndComesBack) {
+  for (const auto seed : seeds(12)) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Dice dice(seed);
+    HeadCase with{.label = "with", .options = windowed_options(1, 0.2, 2)},
+        without{.label = "without", .options = windowed_options(1.3, 0.9, 3)};
+    with.options.windowed.timeline.keeps_products = true;
+    const LayerOptions options{.outputs = D, .dim = d, .initial = Initial::normal, .seed = seed};
+    const auto stays = make_layer<double>(without, options);
+    auto moves = make_layer<double>(without, options);
+    for (const auto* next : {&with, &without, &with, &with, &without}) {
+      const auto steps = seed == 0 ? 0 : dice.between(0, 30);
+      for (Size t = 0; t < steps; ++t) {
+        const auto examples = draw<double>(dice, 2, 2);
+        const double eta = stays->eta_for(examples.H, examples.targets(), 0.6);
+        step<double>(*stays, examples, eta);
+        step<double>(*moves, examples, eta);
+      }
+      auto moved = make_layer<double>(*next, options);
+      load(save(*moves), *moved);
+      moves = std::move(moved);
+      ASSERT_TRUE(is_near<double>(moves->weights(), stays->weights(), 1e-12));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace widehead::test

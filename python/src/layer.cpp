@@ -358,7 +358,9 @@ void add_layer(nb::module_& m, const char* name, const char* order_name) {
            nb::arg("options"), maybe("W0"), nb::arg("threads"), nb::arg("device"))
       .def(
           "order",
-          [](Class& self, std::uintptr_t stream) { return std::make_unique<Order<T>>(self.backend(), stream); },
+          [](Class& self, std::uintptr_t stream) {
+            return std::make_unique<Order<T>>(self.backend(), self.mutex(), stream);
+          },
           nb::arg("stream"))
       .def("step", &Class::step, array("h"), nb::arg("targets"), nb::arg("lr"), maybe("weights"), maybe("grad_h"))
       .def("evaluate", &Class::evaluate, array("h"), nb::arg("targets"), maybe("weights"), maybe("grad_h"))

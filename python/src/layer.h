@@ -70,6 +70,7 @@ class Layer {
 
   OutputLayer<T>& layer() { return *layer_; }
   const std::shared_ptr<Backend<T>>& backend() const { return backend_; }
+  const std::shared_ptr<std::mutex>& mutex() const { return mutex_; }  ///< held while anybody is at work
   bool has_statistics() const { return dynamic_cast<SphericalLayer<T>*>(layer_.get()) != nullptr; }
   /// Another number after every change of W.
   std::uint64_t stamp() const { return loads_ << 48 | static_cast<std::uint64_t>(layer_->steps()); }
@@ -82,7 +83,7 @@ class Layer {
   template <class Work>
   auto alone(const Work& work) {
     const nb::gil_scoped_release release;
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(*mutex_);
     const auto forget = std::exchange(known_, Known::nothing);
     return work(forget);
   }
@@ -105,7 +106,7 @@ class Layer {
   HeadOptions options_;
   std::shared_ptr<Backend<T>> backend_;
   std::unique_ptr<OutputLayer<T>> layer_;
-  std::mutex mutex_;
+  std::shared_ptr<std::mutex> mutex_ = std::make_shared<std::mutex>();
   Ticket ticket_ = 0;  // the last one handed out
   Known known_ = Known::nothing;
   std::uint64_t loads_ = 0;
@@ -116,12 +117,23 @@ class Layer {
 template <class T>
 class Order {
  public:
-  Order(std::shared_ptr<Backend<T>> backend, std::uintptr_t stream) : backend_(std::move(backend)), stream_(stream) {}
-  void enter() { order_.emplace(*backend_, reinterpret_cast<void*>(stream_)); }
-  void exit() { order_.reset(); }
+  /// @param mutex  that of the layer: both ends of the order send off what others may be writing down for the device
+  Order(std::shared_ptr<Backend<T>> backend, std::shared_ptr<std::mutex> mutex, std::uintptr_t stream)
+      : backend_(std::move(backend)), mutex_(std::move(mutex)), stream_(stream) {}
+  void enter() {
+    const nb::gil_scoped_release release;
+    const std::scoped_lock lock(*mutex_);
+    order_.emplace(*backend_, reinterpret_cast<void*>(stream_));
+  }
+  void exit() {
+    const nb::gil_scoped_release release;
+    const std::scoped_lock lock(*mutex_);
+    order_.reset();
+  }
 
  private:
   std::shared_ptr<Backend<T>> backend_;
+  std::shared_ptr<std::mutex> mutex_;
   std::uintptr_t stream_;
   std::optional<StreamOrder<T>> order_;
 };

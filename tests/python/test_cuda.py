@@ -225,10 +225,11 @@ def test_threads_with_streams_of_their_own_share_a_layer():
 
 
 def train(layer, steps, seed):
+    """At λ₁ of about 0.2: beyond 1 the inverse of the factored head amplifies rounding, which differs between devices."""
     random = np.random.default_rng(seed)
     for _ in range(steps):
         h = random.standard_normal((m, d)).astype(layer.dtype)
-        layer.step(there(layer.device, h), random.integers(0, D, m), lr=0.02)
+        layer.step(there(layer.device, h), random.integers(0, D, m), lr=0.002)
 
 
 @pytest.mark.parametrize("head", ["windowed", "factored", "dense", "softmax", "hierarchical"])

@@ -1,0 +1,138 @@
+/// Backend: matrices as layers have them, packed and aligned, of the sizes of a step, where a device takes other ways
+/// than amid larger ones.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "backend_under_test.h"
+#include "compare.h"
+#include "oracle.h"
+#include "tolerance.h"
+
+namespace widehead::test {
+namespace {
+
+WIDEHEAD_ON_ALL_BACKENDS;
+
+template <class T>
+Matrix<T> there(Backend<T>& backend, ConstView<T> A) {
+  Matrix<T> copy(A.rows, A.cols, backend.memory());
+  backend.template transfer<T>(A, copy);
+  return copy;
+}
+template <class T>
+Matrix<T> here(Backend<T>& backend, ConstView<T> A) {
+  Matrix<T> copy(A.rows, A.cols);
+  backend.template transfer<T>(A, copy);
+  return copy;
+}
+
+TEST_P(BackendTest, ProductsOfPackedMatrices) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(111);
+    struct Extents {
+      Size m, n, k;
+    };
+    for (const auto& [m, n, k] : {Extents{4, 4, 4},
+                                  {32, 32, 64},
+                                  {128, 128, 300},
+                                  {300, 128, 128},
+                                  {600, 128, 300},
+                                  {300, 300, 128},
+                                  {36, 20, 700},
+                                  {33, 17, 65}}) {
+      for (const Op op_a : {Op::none, Op::transpose}) {
+        for (const Op op_b : {Op::none, Op::transpose}) {
+          SCOPED_TRACE(fmt::format("{} x {} x {}, {} {}", m, n, k, op_a == Op::none ? "A" : "Aᵀ",
+                                   op_b == Op::none ? "B" : "Bᵀ"));
+          const auto A = op_a == Op::none ? dice.matrix<T>(m, k) : dice.matrix<T>(k, m);
+          const auto B = op_b == Op::none ? dice.matrix<T>(k, n) : dice.matrix<T>(n, k);
+          const auto before = dice.matrix<T>(m, n);
+          auto C = there<T>(backend, before);
+          backend.gemm(op_a, op_b, T(-0.5), there<T>(backend, A), there<T>(backend, B), T(2), C);
+          const auto truth = product(op_a, op_b, -0.5, to_double(A), to_double(B), 2, to_double(before));
+          EXPECT_TRUE(
+              is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(k), norm(A) * norm(B) + 2 * norm(before)));
+        }
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, CommitStackIsItsFormulas) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(112);
+    for (const auto& [d, m, n] : {std::tuple<Size, Size, Size>{1, 1, 0},
+                                  {4, 4, 0},
+                                  {7, 3, 2},
+                                  {32, 16, 8},
+                                  {36, 20, 40},
+                                  {100, 32, 64},
+                                  {300, 128, 256}}) {
+      SCOPED_TRACE(fmt::format("d = {}, m = {}, n = {}", d, m, n));
+      const double eta = 0.25;
+      const Size height = 2 * d + n;
+      const auto H = dice.matrix<T>(d, m), SH = dice.matrix<T>(height, m), high = dice.matrix<T>(d, 2 * d);
+      auto low = dice.matrix<T>(d, 2 * d);
+      for (Size j = 0; j < d; ++j) {  // Q's part is symmetric from the start
+        for (Size i = 0; i < j; ++i) low(i, j) = low(j, i);
+      }
+      const auto S = dice.matrix<T>(d, height + m);
+      auto low_there = there<T>(backend, low), S_there = there<T>(backend, S);
+      backend.commit_stack(T(eta), there<T>(backend, H), there<T>(backend, SH), there<T>(backend, high), low_there,
+                           S_there);
+
+      const auto change =
+          product(Op::none, Op::transpose, -2 * eta, to_double(H), to_double(SH), 0, Matrix<double>(d, height));
+      Matrix<double> new_low(d, 2 * d), new_S(d, height + m);
+      for (Size i = 0; i < d; ++i) {
+        for (Size j = 0; j < 2 * d; ++j) {
+          new_low(i, j) = static_cast<double>(low(i, j)) + (j < d ? (change(i, j) + change(j, i)) / 2 : change(i, j));
+          new_S(i, j) = static_cast<double>(high(i, j)) + new_low(i, j);
+        }
+        for (Size j = 2 * d; j < height; ++j) new_S(i, j) = static_cast<double>(S(i, j)) + change(i, j);
+        for (Size j = 0; j < m; ++j) new_S(i, height + j) = -eta * static_cast<double>(H(i, j));
+      }
+      const double scale = norm(low) + norm(high) + norm(S) + 2 * eta * norm(H) * norm(SH);
+      const auto low_here = here<T>(backend, low_there);
+      EXPECT_TRUE(is_near<T>(low_here, new_low, tolerance::product<T>(m), scale));
+      EXPECT_TRUE(is_near<T>(here<T>(backend, S_there), new_S, tolerance::product<T>(m), scale));
+      for (Size j = 0; j < d; ++j) {
+        for (Size i = 0; i < j; ++i) ASSERT_EQ(low_here(i, j), low_here(j, i)) << i << ", " << j;
+      }
+    }
+  });
+}
+
+/// Of one matrix few columns, of the other more than a bundle has.
+TEST_P(BackendTest, ManyColumnsOfAFewMatrices) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(113);
+    for (const Size d : {Size{4}, Size{64}, Size{300}, Size{520}}) {
+      SCOPED_TRACE(fmt::format("d = {}", d));
+      constexpr Size D = 60, count = 100;
+      const auto V = dice.matrix<T>(d, D), M = dice.matrix<T>(d, 2 * d);
+      std::vector<Index> rows, matrix;
+      Matrix<double> truth(d, count);
+      for (Size k = 0; k < count; ++k) {
+        rows.push_back(static_cast<Index>(dice.between(0, D - 1)));
+        matrix.push_back(k % 20 == 3 ? 1 : 0);
+        for (Size i = 0; i < d; ++i) {
+          for (Size l = 0; l < d; ++l) {
+            truth(i, k) += static_cast<double>(M(i, matrix.back() * d + l)) * static_cast<double>(V(l, rows.back()));
+          }
+        }
+      }
+      Matrix<T> Z(d, count, backend.memory());
+      backend.express_columns(there<T>(backend, V), rows, there<T>(backend, M), matrix, Z);
+      EXPECT_TRUE(is_near<T>(here<T>(backend, Z), truth, tolerance::product<T>(d), norm(M) * norm(V)));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace widehead::test
