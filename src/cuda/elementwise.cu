@@ -1,4 +1,4 @@
-/// Element by element: the operations that read and write each value once. What they do is in instructions.cuh.
+/// Element by element: the operations that read and write each value once. What they do is in elements.cuh.
 
 #include "cuda_backend.h"
 #include "kernels.h"

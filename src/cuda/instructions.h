@@ -1,6 +1,6 @@
 #pragma once
 /// What the instructions of a program are about: plain structs that the host fills in and the device reads. What is
-/// done with them is in instructions.cuh and multiply.cuh.
+/// done with them is in elements.cuh, multiply.cuh, express.cuh, sums.cuh and judge.cuh.
 
 #include <cstddef>
 

@@ -1,13 +1,21 @@
-/// The kernel that carries out programs.
+/// The kernel that carries out programs. An instruction is done tile by tile, each by a block of program_threads
+/// threads; a tile keeps to its own part of what it writes, and adds up in a fixed order. The block's pool is free when
+/// a tile begins, and when it ends.
 
 #include <cooperative_groups.h>
 
 #include <algorithm>
 
-#include "instructions.cuh"
+#include "elements.cuh"
+#include "express.cuh"
+#include "judge.cuh"
 #include "program_kernel.h"
+#include "sums.cuh"
 
 namespace widehead::cuda {
+
+static_assert(program_threads == block_size);
+
 namespace {
 
 template <class T>

@@ -1,0 +1,128 @@
+#pragma once
+/// The loss of each example, and their sum.
+
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "sums.cuh"
+#include "widehead/loss.h"
+
+namespace widehead::cuda {
+
+inline constexpr Index few_targets = 4;
+/// What is known of an example's targets: `o` of each, for few of them.
+struct FewOutputs {
+  double o[few_targets];
+};
+
+/// Example j, by one thread: the loss itself goes over its targets. q and o may be at hand.
+template <class L, class T>
+__device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Size j, double q,
+                                           const FewOutputs* known) {
+  const auto& Y = x.Y;
+  const Index first = Y.example_starts[j], count = Y.example_starts[j + 1] - first;
+  double here[3 * few_targets];  // instead of the room, which is farther away
+  double *o = count <= few_targets ? here : x.room + 3 * static_cast<Size>(first), *y = o + count, *g = y + count;
+#pragma unroll 1
+  for (Index k = 0; k < count; ++k) {
+    const Index e = Y.by_example[first + k];
+    o[k] = known != nullptr && count <= few_targets ? known->o[k] : x.o[e];
+    y[k] = static_cast<double>(Y.values[e]);
+    g[k] = 0;
+  }
+  const auto size = static_cast<std::size_t>(count);
+  const LossInput input{q, L::uses_sum ? x.s[j] : 0.0, x.outputs, std::span<const double>(o, size),
+                        std::span<const double>(y, size)};
+  const LossValue value = loss(input, std::span<double>(g, size));
+  const double weight = x.weights == nullptr ? 1.0 : static_cast<double>(x.weights[j]);
+  double gamma = 0, poison = value.L + value.a + value.b;
+#pragma unroll 1
+  for (Index k = 0; k < count; ++k) {
+    const double weighted = weight * g[k];
+    const T rounded = static_cast<T>(weighted);
+    x.g[Y.by_example[first + k]] = rounded;
+    gamma += weighted;
+    poison += static_cast<double>(rounded);
+  }
+  const T a = static_cast<T>(weight * value.a), b = static_cast<T>(weight * value.b), sum = static_cast<T>(gamma);
+  x.a[j] = a;
+  x.b[j] = b;
+  x.gamma[j] = sum;
+  const bool bad = !isfinite(poison) || !isfinite(a + b + sum) || (!L::uses_sum && value.b != 0);
+  x.out.L[j] = weight * value.L;
+  x.out.largest_a[j] = static_cast<double>(a < T(0) ? -a : a);
+  x.out.bad[j] = bad ? j : nobody;
+  x.out.value[3 * j] = value.L;
+  x.out.value[3 * j + 1] = value.a;
+  x.out.value[3 * j + 2] = value.b;
+}
+
+template <class T, std::size_t... numbers>
+__device__ void judge_with(const Judge<T>& x, Size j, double q, const FewOutputs* known,
+                           std::index_sequence<numbers...>) {
+  const auto with = [&]<std::size_t number>() {
+    using L = std::variant_alternative_t<number, Loss>;
+    if (x.loss == static_cast<int>(number)) judge_example(*reinterpret_cast<const L*>(x.parameters), x, j, q, known);
+  };
+  (with.template operator()<numbers>(), ...);
+}
+
+/// All but CustomLoss, the last.
+inline constexpr std::make_index_sequence<std::variant_size_v<Loss> - 1> device_losses = {};
+
+/// A thread of every warp has an example: their ways through a loss differ.
+template <class T>
+__device__ void judge_tile(const Judge<T>& x, int tile) {
+  const Size j = static_cast<Size>(tile) * dots_each + threadIdx.x / warp_size;
+  if (threadIdx.x % warp_size != 0 || j >= x.examples) return;
+  judge_with(x, j, x.q[j], nullptr, device_losses);
+}
+
+/// A warp has an example: its q, its o one after the other, and then the loss.
+template <class T>
+__device__ void observe_and_judge_tile(const ObserveAndJudge<T>& both, int tile) {
+  const auto& x = both.observe;
+  const int j = tile * dots_each + static_cast<int>(threadIdx.x) / warp_size;
+  if (j >= x.examples) return;
+  const bool first = threadIdx.x % warp_size == 0;
+  const Index start = x.Y.example_starts[j], count = x.Y.example_starts[j + 1] - start;
+  const double q = dot_by_warp(&x.H(0, j), &x.H_hat(0, j), x.rows);
+  if (first) x.q[j] = q;
+  FewOutputs known;
+  for (Index k = 0; k < count; ++k) {
+    const Index e = x.Y.by_example[start + k], group = x.Y.group_by_example[start + k];
+    double o = dot_by_warp(&x.Z(0, group), &x.UH(0, j), x.rows);
+    if (x.has_sums) o += dot_by_warp(&x.sums(0, group), &x.H(0, j), x.rows);
+    if (!first) continue;
+    x.o[e] = o;
+    if (count <= few_targets) known.o[k] = o;
+  }
+  if (first) judge_with(both.judge, j, q, &known, device_losses);
+}
+
+/// By one block, in a fixed order.
+__device__ inline void summarize_tile(const Summarize& x) {
+  double L = 0, largest_a = 0;
+  Size bad = nobody;
+  for (int j = static_cast<int>(threadIdx.x); j < x.examples; j += program_threads) {
+    L += x.of.L[j];
+    largest_a = Larger{}(largest_a, x.of.largest_a[j]);
+    bad = Smaller{}(bad, x.of.bad[j]);
+  }
+  L = combine_block(L, Plus{});
+  largest_a = combine_block(largest_a, Larger{});
+  bad = combine_block(bad, Smaller{});
+  if (threadIdx.x != 0) return;
+  if (x.ledger != nullptr) {  // for judge_later
+    x.ledger[0] += L;
+    x.ledger[1] += bad == nobody ? 0 : 1;
+    return;
+  }
+  x.summary->L = L;
+  x.summary->largest_a = largest_a;
+  x.summary->bad = bad;
+  for (int k = 0; k < 3; ++k) x.summary->at_bad[k] = bad == nobody ? 0 : x.of.value[3 * bad + k];
+}
+
+}  // namespace widehead::cuda
