@@ -1,7 +1,10 @@
 #include "program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
 
 namespace widehead::cuda {
 namespace {
@@ -29,6 +32,7 @@ Program::Program(const Device& device, const Stream& stream, Memory& pinned, Mem
 
 /// A slot with room for lists of so many bytes, whose last program has left the host.
 void Program::open(std::size_t bytes) {
+  device_.make_current();
   auto& slot = slots_[slot_];
   if (!slot) slot = std::make_unique<Slot>(pinned_, memory_);
   slot->sent.wait();
@@ -70,11 +74,14 @@ void Program::extend(Instruction& instruction, Size tiles, std::initializer_list
   writes_.insert(writes_.end(), writes);
   tiles_ += tiles;
   most_tiles_ = std::max(most_tiles_, tiles_);
-  instruction.tiles = static_cast<int>(std::min<Size>(tiles, std::numeric_limits<int>::max()));
+  instruction.tiles = static_cast<int>(tiles);
 }
 
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
                            std::initializer_list<Range> writes) {
+  if (tiles > std::numeric_limits<int>::max() / 2) {  // some room for the blocks that count beyond the last
+    throw std::length_error(fmt::format("CUDA: an operation of {} tiles is too large", tiles));
+  }
   if (instructions_.size() == most_instructions) start();
   const bool meet = conflict(reads, writes, reads_.size(), writes_.size());
   if (meet) {

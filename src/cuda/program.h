@@ -41,7 +41,7 @@ struct alignas(16) Instruction {
   int tiles;  ///< what there is to do, in pieces that a block does at a time
   alignas(16) std::byte arguments[argument_bytes];
 };
-inline constexpr int most_instructions = 48;
+inline constexpr int most_instructions = 32;  ///< they lie in shared memory, of which some GPUs have 99 KB for a block
 inline constexpr int program_threads = 256;
 inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
 

@@ -93,7 +93,8 @@ template <class T>
 void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                     MatrixView<T> grad, MatrixView<T> C) {
   const auto* combining = program().template last<cuda::SumColumns<T>>(cuda::Kind::sum_columns);
-  if (combining != nullptr && combining->Y.data == Gamma_hat.data && combining->to == nullptr) {
+  if (combining != nullptr && combining->Y.data == Gamma_hat.data && combining->to == nullptr && !combining->splits &&
+      grad.cols > 0) {
     auto both = *combining;
     both.splits = true;
     both.H_hat = H_hat, both.grad = grad, both.C = C;
