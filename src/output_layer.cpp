@@ -111,7 +111,11 @@ MatrixView<T> OutputLayer<T>::room_for(MatrixView<T> out) {
 
 template <class T>
 void OutputLayer<T>::deliver(ConstView<T> result, MatrixView<T> out) {
-  if (result.data != out.data) backend_->template transfer<T>(result, out);
+  if (!out.empty() && result.data != out.data) {
+    backend_->template transfer<T>(result, out);
+  } else {
+    backend_->submit();  // a caller who waits for the device finds the result there, and may have his memory back
+  }
 }
 
 template <class T>

@@ -234,7 +234,7 @@ void SphericalLayer<T>::update_batch(ConstView<T> H, const SparseBatch<T>& targe
     update(H_here, derivatives_, static_cast<T>(eta), grad_here);
   }
   this->count_step();
-  if (!grad_H.empty()) this->deliver(grad_here, grad_H);
+  this->deliver(grad_here, grad_H);
 }
 
 template <class T>

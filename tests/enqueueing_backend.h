@@ -16,11 +16,13 @@ class EnqueueingBackend : public CpuBackend<T> {
  public:
   EnqueueingBackend() : CpuBackend<T>(1) {}
   std::int64_t waits = 0;
+  std::int64_t submits = 0;
 
   bool factorizes_fast() const override { return false; }
   bool takes_parts_at_once() const override { return true; }
 
   void wait() override { ++waits; }
+  void submit() override { ++submits; }
   void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
                       std::size_t count) override {
     ++waits;

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "compare.h"
+#include "enqueueing_backend.h"
 #include "errors.h"
 #include "heads_under_test.h"
 #include "oracle.h"
@@ -156,6 +159,38 @@ TEST_P(HeadTest, StartsFromTheWeightsThatAreGiven) {
     options.initial_weights = [](Size output, std::span<double> row) { row[1] = output == 3 ? NAN : 0; };
     expect_throw<std::invalid_argument>([&] { make_layer<T>(GetParam(), options); }, {"initial W(3, 1) = nan"});
   });
+}
+
+/// A device may put operations off. Nothing may be left when a call returns: the caller's memory is his again, and what
+/// he asked for is on its way.
+TEST(Submit, WhatWasPutOffBeginsBeforeACallReturns) {
+  Dice dice(9);
+  const auto batch = make_positive(dice, 4);
+  const TypedMinibatch<double> typed(batch);
+  HeadOptions options = options_of("windowed");
+  options.layer = {.outputs = D, .dim = d};
+  const auto backend = std::make_shared<EnqueueingBackend<double>>();
+  const auto layer = make_head<double>(options, backend);
+  auto& spherical = dynamic_cast<SphericalLayer<double>&>(*layer);
+  Matrix<double> grad(d, 4), scores(3, 4), W(d, D);
+  const std::vector<Index> rows{0, 3, 7};
+  const std::vector<double> a(4, 0.5), g(batch.values.size(), -0.25);
+  const GivenDerivatives given{a, {}, g};
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"step", [&] { layer->step(typed.H, typed.targets(), 0.01, grad); }},
+      {"step without gradient", [&] { layer->step(typed.H, typed.targets(), 0.01, {}); }},
+      {"enqueue_step", [&] { layer->enqueue_step(typed.H, typed.targets(), 0.01, grad); }},
+      {"evaluate", [&] { layer->evaluate(typed.H, typed.targets(), grad); }},
+      {"scores", [&] { layer->scores(typed.H, rows, scores); }},
+      {"weights", [&] { layer->weights(0, W); }},
+      {"backpropagate", [&] { spherical.backpropagate_batch(typed.H, typed.targets(), given, grad); }},
+      {"update", [&] { spherical.update_batch(typed.H, typed.targets(), given, 0.01); }},
+  };
+  for (const auto& [name, call] : calls) {
+    const auto before = backend->submits;
+    call();
+    EXPECT_GT(backend->submits, before) << name;
+  }
 }
 
 }  // namespace

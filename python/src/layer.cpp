@@ -361,7 +361,7 @@ void add_layer(nb::module_& m, const char* name, const char* order_name) {
           [](Class& self, std::uintptr_t stream) {
             return std::make_unique<Order<T>>(self.backend(), self.mutex(), stream);
           },
-          nb::arg("stream"))
+          nb::arg("stream"), nb::keep_alive<0, 1>())  // who destroys a layer is alone with its device
       .def("step", &Class::step, array("h"), nb::arg("targets"), nb::arg("lr"), maybe("weights"), maybe("grad_h"))
       .def("evaluate", &Class::evaluate, array("h"), nb::arg("targets"), maybe("weights"), maybe("grad_h"))
       .def("time_steps", &Class::time_steps, nb::arg("batches"), nb::arg("lr"), nb::arg("steps"))
