@@ -58,6 +58,20 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
 }
 
 template <class T>
+void Backend<T>::multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
+                              MatrixView<T> C) {
+  copy(D, C);
+  gemm(op_a, op_b, alpha, A, B, T(1), C);
+}
+
+template <class T>
+void Backend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G,
+                              MatrixView<T> C) {
+  gemm(Op::none, Op::none, alpha, A, B, T(1), C);
+  gemm(Op::none, Op::none, alpha, F, G, T(1), C);
+}
+
+template <class T>
 void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                               MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;

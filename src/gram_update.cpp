@@ -19,6 +19,13 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
     backend.add(c, grad_H, T(0), grad_H, H_hat);
   }
   backend.gram(by.Gamma, by.g, N);
+  if (d <= 4 * m && backend.overlaps({Op::none, Op::transpose, d, d, m})) {
+    const auto K = K_.scratch(d, d);
+    backend.gemm(Op::none, Op::transpose, T(4), H_a_view_, H, T(0), K);
+    common.add_to_N(by, static_cast<double>(eta), N);
+    backend.add_products(-eta / 2, K, C, H, N, H_hat);
+    return;
+  }
   backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(1), N);  // 4 F
   common.add_to_N(by, static_cast<double>(eta), N);
   backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);

@@ -114,12 +114,21 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   account_.target_columns += std::min(targets.count(), m);
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);
-  if (knows_W_) {
-    const auto W = sums_.scratch(d, targets.count());
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W);
-    backend.observe_targets(H, H_hat, H, W, {}, targets, statistics.q, statistics.o);
+  const auto UH = SH.block(d, 0, d, m);
+  if (!knows_W_) {
+    backend.observe_targets(H, H_hat, UH, Z, sums, targets, statistics.q, statistics.o);
+  } else if (backend.overlaps({Op::none, Op::none, d, targets.count(), d})) {  // W is for later: nobody waits for it
+    W_ = VtG_.scratch(d, targets.count());
+    if (touches_window_) {
+      backend.multiply_add(Op::none, Op::none, T(1), U_T(), Z, sums, W_);
+    } else {
+      backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W_);
+    }
+    backend.observe_targets(H, H_hat, UH, Z, sums, targets, statistics.q, statistics.o);
   } else {
-    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
+    W_ = sums_.scratch(d, targets.count());
+    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
+    backend.observe_targets(H, H_hat, H, W_, {}, targets, statistics.q, statistics.o);
   }
   common_.observe(H, targets, statistics);
 }
@@ -131,7 +140,7 @@ MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& 
   const Size d = this->dim();
   const auto Gamma_hat = Gamma_hat_.scratch(d, m);
   if (knows_W_) {
-    backend.combine_targets(sums_.scratch(d, by.Gamma.count()), {}, by.Gamma, by.g, Gamma_hat, {});
+    backend.combine_targets(W_, {}, by.Gamma, by.g, Gamma_hat, {});
   } else {
     const auto VtG = VtG_.scratch(d, m);
     const auto sums = touches_window_ ? sums_.scratch(d, by.Gamma.count()) : MatrixView<T>();

@@ -95,6 +95,10 @@ class Backend {
     second();
   }
 
+  /// Whether a product of this shape is done beside others that it does not need, and they beside it: a few more
+  /// products then cost less than one that waits for another.
+  virtual bool overlaps(const GemmShape&) const { return false; }
+
   // ── memory ────────────────────────────────────────────────────────────────────────────────────
   virtual Memory& memory() = 0;
   /// Memory of the host's that `move_columns`, and of all operations that one alone, may be given as well: what a
@@ -300,6 +304,10 @@ class Backend {
   /// grad ← 2Ĥ diag(a) + Γ̂,  C ← Ĥ diag(a) + Γ̂,  Ĥ ← c grad. An empty a is 1.
   virtual void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                               MatrixView<T> C) = 0;
+  /// C ← α op(A) op(B) + D.
+  virtual void multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D, MatrixView<T> C);
+  /// C ← C + α (A B + F G).
+  virtual void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C);
   /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;

@@ -5,7 +5,9 @@
 /// with R = 2WH diag(a) + 1bᵀ + Γ, the gradient by the outputs. Only the symmetric part of H N Hᵀ enters
 /// Q, so N may be any matrix with that symmetric part, and
 ///   N = 4 F + ΓᵀΓ + …,   F = diag(a)Hᵀ(Ĥ diag(a) + Γ̂),
-/// takes one product. For the squared error N = 4M, P = 2(cẐ − ηHM) with the M of Alg. 2 step 5.
+/// takes one product. Where products are done side by side (Backend::overlaps) one more is dear only if it waits for
+/// others, and H N is not made from N, but as K C + H (N − 4 F), with K = 4 H diag(a) Hᵀ and C = Ĥ diag(a) + Γ̂: K is
+/// there before C is. For the squared error N = 4M, P = 2(cẐ − ηHM) with the M of Alg. 2 step 5.
 
 #include "widehead/common_part.h"
 
@@ -14,7 +16,7 @@ namespace widehead {
 template <class T>
 class GramUpdate {
  public:
-  explicit GramUpdate(Backend<T>& backend) : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()) {}
+  explicit GramUpdate(Backend<T>& backend) : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()), K_(backend.memory()) {}
 
   /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way.
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
@@ -27,6 +29,7 @@ class GramUpdate {
   ConstView<T> H_a_view_;
   Matrix<T> C_;  // d x m: Ĥ diag(a) + Γ̂
   Matrix<T> N_;  // m x m
+  Matrix<T> K_;  // d x d
 };
 
 }  // namespace widehead

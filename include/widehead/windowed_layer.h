@@ -104,7 +104,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, Γ̂
   Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i, or W_i
   bool touches_window_ = false;  // whether any row of the minibatch has a part there
-  bool knows_W_ = false;         // whether sums_ has W_i for the rows of the minibatch
+  bool knows_W_ = false;         // whether W_ has W_i for the rows of the minibatch
+  MatrixView<T> W_;              // in the room of sums_ or VtG_
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_, sum_entries_;
   // scratch of scores

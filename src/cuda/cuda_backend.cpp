@@ -166,25 +166,42 @@ bool CudaBackend<T>::is_small(Size rows, Size cols, Size depth) const {
          GemmShape{Op::none, Op::none, rows, cols, depth}.flops() < 5e8;
 }
 
+namespace {
+
+/// Whether 16 bytes at a time are possible.
+bool is_wide(ConstView<float> X) {
+  return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && (X.stride % 4 == 0 || X.cols == 1);
+}
+
+}  // namespace
+
 template <class T>
 cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta,
                                        MatrixView<T> C) const {
   cuda::Multiply x{};
   if constexpr (std::is_same_v<T, float>) {
-    const auto wide = [](ConstView<T> X) {
-      return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && (X.stride % 4 == 0 || X.cols == 1);
-    };
-    x.A = A.data, x.B = B.data, x.C = C.data;
+    x.A = A.data, x.B = B.data, x.C = C.data, x.D = C.data;
     x.A_stride = static_cast<int>(A.stride), x.B_stride = static_cast<int>(B.stride);
-    x.C_stride = static_cast<int>(C.stride);
+    x.C_stride = x.D_stride = static_cast<int>(C.stride);
     x.rows = static_cast<int>(C.rows), x.cols = static_cast<int>(C.cols);
     x.depth = static_cast<int>(op_a == Op::none ? A.cols : A.rows);
     x.alpha = alpha, x.beta = beta;
     x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
-    x.wide = wide(A) && wide(B);
+    x.wide = is_wide(A) && is_wide(B);
     x.fine = x.wide && cuda::multiply_tiles(C.rows, C.cols, false) <= 66;  // half of the device would be idle
   }
   return x;
+}
+
+template <class T>
+void CudaBackend<T>::add_second(cuda::Multiply& x, ConstView<T> F, ConstView<T> G) const {
+  if constexpr (std::is_same_v<T, float>) {
+    x.F = F.data, x.G = G.data;
+    x.F_stride = static_cast<int>(F.stride), x.G_stride = static_cast<int>(G.stride);
+    x.second_depth = static_cast<int>(F.cols);
+    x.wide = x.wide && is_wide(F) && is_wide(G);
+    x.fine = x.fine && x.wide;
+  }
 }
 
 template <class T>
@@ -212,6 +229,7 @@ Size CudaBackend<T>::rows_per_block(Size dim) const {
   template const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>&);                                     \
   template void CudaBackend<T>::gemm(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>);                       \
   template bool CudaBackend<T>::is_small(Size, Size, Size) const;                                                    \
+  template void CudaBackend<T>::add_second(cuda::Multiply&, ConstView<T>, ConstView<T>) const;                       \
   template cuda::Multiply CudaBackend<T>::product(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>) const;    \
   template void CudaBackend<T>::write_down(const cuda::Multiply&, std::initializer_list<cuda::Range>,                \
                                            std::initializer_list<cuda::Range>);                                      \

@@ -124,6 +124,10 @@ class CudaBackend final : public Backend<T> {
                        MatrixView<T> F) override;
   void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                       MatrixView<T> C) override;
+  bool overlaps(const GemmShape& product) const override { return is_small(product.m, product.n, product.k); }
+  void multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
+                    MatrixView<T> C) override;
+  void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
   void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
@@ -185,6 +189,8 @@ class CudaBackend final : public Backend<T> {
   cuda::Multiply product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) const;
   void write_down(const cuda::Multiply& product, std::initializer_list<cuda::Range> reads,
                   std::initializer_list<cuda::Range> writes);
+  /// To which another is added, of F and G, which are as A and B are.
+  void add_second(cuda::Multiply& product, ConstView<T> F, ConstView<T> G) const;
   bool is_small(Size rows, Size cols, Size depth) const;
 
   std::shared_ptr<cuda::Context> context_;

@@ -60,17 +60,19 @@ inline Size multiply_tiles(Size rows, Size cols, bool fine) {
   const Size edge = fine ? 16 : 32;
   return ((rows + edge - 1) / edge) * ((cols + edge - 1) / edge);
 }
-/// C ← α op(A) op(B) + βC, in float (multiply.cuh).
+/// C ← α (op(A) op(B) + op(F) op(G)) + βD, in float (multiply.cuh).
 struct Multiply {
-  const float *A, *B;
+  const float *A, *B, *D;
   float* C;
-  int A_stride, B_stride, C_stride;
+  int A_stride, B_stride, C_stride, D_stride;
   int rows, cols, depth;
   float alpha, beta;
+  const float *F, *G;  ///< a second product, laid out like that of A and B, where second_depth > 0
+  int F_stride, G_stride, second_depth;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
   bool wide;              ///< 16 bytes at a time are possible, of either
   bool fine;              ///< only where wide
-  bool symmetric;         ///< C ← α (A Bᵀ + B Aᵀ) + C, all of which are symmetric; A and B are across
+  bool symmetric;         ///< as all summands are: the elements below the diagonal go for those above; A and B are across
   const float* high;      ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;

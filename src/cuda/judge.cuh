@@ -87,17 +87,20 @@ __device__ void observe_and_judge_tile(const ObserveAndJudge<T>& both, int tile)
   if (j >= x.examples) return;
   const bool first = threadIdx.x % warp_size == 0;
   const Index start = x.Y.example_starts[j], count = x.Y.example_starts[j + 1] - start;
-  const double q = dot_by_warp(&x.H(0, j), &x.H_hat(0, j), x.rows);
-  if (first) x.q[j] = q;
+  const T *h = &x.H(0, j), *h_hat = &x.H_hat(0, j);
+  double q = 0;
+  if (count == 0) q = dot_by_warp(h, h_hat, x.rows);
   FewOutputs known;
   for (Index k = 0; k < count; ++k) {
     const Index e = x.Y.by_example[start + k], group = x.Y.group_by_example[start + k];
-    double o = dot_by_warp(&x.Z(0, group), &x.UH(0, j), x.rows);
-    if (x.has_sums) o += dot_by_warp(&x.sums(0, group), &x.H(0, j), x.rows);
+    const double2 both_of = observe_by_warp(h, h_hat, &x.Z(0, group), &x.UH(0, j),
+                                            x.has_sums ? &x.sums(0, group) : nullptr, x.rows);
+    q = both_of.x;
     if (!first) continue;
-    x.o[e] = o;
-    if (count <= few_targets) known.o[k] = o;
+    x.o[e] = both_of.y;
+    if (count <= few_targets) known.o[k] = both_of.y;
   }
+  if (first) x.q[j] = q;
   if (first) judge_with(both.judge, j, q, &known, device_losses);
 }
 

@@ -121,17 +121,15 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   }
   const int first_row = row_tile * edge, first_column = column_tile * edge;
   const Operand A{x.A, x.A_stride, x.rows, nullptr}, B{x.B, x.B_stride, x.cols, named ? B_names : nullptr};
-  const int slices_once = (x.depth + slice_depth - 1) / slice_depth;
-  const int slices = x.symmetric ? 2 * slices_once : slices_once;
+  const int first_slices = (x.depth + slice_depth - 1) / slice_depth;
+  const int slices = first_slices + (x.second_depth + slice_depth - 1) / slice_depth;
   Fetcher<edge, A_along, wide> of_A(A, first_row, x.depth);
   Fetcher<edge, B_along, wide> of_B(B, first_column, x.depth);
   const float* somewhere = x.A;
   const auto fetch = [&](int s) {
-    if constexpr (!A_along && !B_along) {
-      if (s == slices_once && x.symmetric) {  // the other half of A Bᵀ + B Aᵀ
-        of_A = {B, first_row, x.depth};
-        of_B = {A, first_column, x.depth};
-      }
+    if (!A_along && s == first_slices && s < slices) {  // the second product
+      of_A = {Operand{x.F, x.F_stride, x.rows, nullptr}, first_row, x.second_depth};
+      of_B = {Operand{x.G, x.G_stride, x.cols, nullptr}, first_column, x.second_depth};
     }
     if (s < slices) {
       float* a = shared + s % slices_ahead * 2 * slice_floats;
@@ -152,7 +150,7 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   for (int p = 0; p < turns; ++p) {
     const int column = first_column + line + p * lines;
     const bool inside = row < x.rows && column < x.cols;
-    held[p] = x.beta != 0 && inside ? x.C[row + static_cast<Size>(column) * x.C_stride] : 0;
+    held[p] = x.beta != 0 && inside ? x.D[row + static_cast<Size>(column) * x.D_stride] : 0;
     above[p] = x.sum != nullptr && inside ? x.high[row + static_cast<Size>(column) * x.high_stride] : 0;
   }
 

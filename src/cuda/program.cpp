@@ -28,6 +28,7 @@ bool overlap(const Range& a, const Range& b) {
 Program::Program(const Device& device, const Stream& stream, Memory& pinned, Memory& memory)
     : device_(device), stream_(stream), pinned_(pinned), memory_(memory) {
   instructions_.reserve(most_instructions);
+  phase_of_.reserve(most_instructions);
 }
 
 /// A slot with room for lists of so many bytes, whose last program has left the host.
@@ -55,26 +56,52 @@ Lists Program::lists(std::size_t bytes) {
   return lists;
 }
 
-/// Whether something that reads and writes this must not be done beside the first so many of what came since all blocks
-/// last met.
-bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t known_reads,
-                       std::size_t known_writes) const {
+/// Whether something that reads and writes this must not be done beside the first so many of a phase.
+bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, const Phase& phase,
+                       std::size_t known_reads, std::size_t known_writes) {
   const auto met = [](const std::vector<Range>& known, std::size_t count, std::initializer_list<Range> ranges) {
     const auto end = known.begin() + static_cast<std::ptrdiff_t>(count);
     return std::any_of(ranges.begin(), ranges.end(), [&](const Range& a) {
       return std::any_of(known.begin(), end, [&](const Range& b) { return overlap(a, b); });
     });
   };
-  return met(writes_, known_writes, reads) || met(writes_, known_writes, writes) || met(reads_, known_reads, writes);
+  return met(phase.writes, known_writes, reads) || met(phase.writes, known_writes, writes) ||
+         met(phase.reads, known_reads, writes);
 }
 
-void Program::extend(Instruction& instruction, Size tiles, std::initializer_list<Range> reads,
-                     std::initializer_list<Range> writes) {
-  reads_.insert(reads_.end(), reads);
-  writes_.insert(writes_.end(), writes);
-  tiles_ += tiles;
-  most_tiles_ = std::max(most_tiles_, tiles_);
-  instruction.tiles = static_cast<int>(tiles);
+bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes,
+                       std::size_t phase) const {
+  return conflict(reads, writes, phases_[phase], phases_[phase].reads.size(), phases_[phase].writes.size());
+}
+
+/// Whether it must not be done in the phase of the last instruction, by that.
+bool Program::conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const {
+  const std::size_t own = phase_of_.back();
+  for (std::size_t later = own + 1; later < phase_count_; ++later) {
+    if (conflict(reads, writes, later)) return true;
+  }
+  return conflict(reads, writes, phases_[own], last_reads_, last_writes_);
+}
+
+/// The first phase with blocks to spare behind the last one that conflicts; else the last, or a new one.
+std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads,
+                               std::initializer_list<Range> writes) const {
+  std::size_t first = phase_count_;
+  while (first > 0 && !conflict(reads, writes, first - 1)) --first;
+  if (first == phase_count_) return first;
+  for (std::size_t phase = first; phase < phase_count_; ++phase) {
+    if (phases_[phase].tiles + tiles <= most_blocks_) return phase;
+  }
+  return phase_count_ - 1;
+}
+
+/// The last instruction has so many tiles, and reads and writes this.
+void Program::extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) {
+  auto& phase = phases_[phase_of_.back()];
+  phase.reads.insert(phase.reads.end(), reads);
+  phase.writes.insert(phase.writes.end(), writes);
+  phase.tiles += tiles;
+  instructions_.back().tiles = static_cast<int>(tiles);
 }
 
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
@@ -83,19 +110,33 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
     throw std::length_error(fmt::format("CUDA: an operation of {} tiles is too large", tiles));
   }
   if (instructions_.size() == most_instructions) start();
-  const bool meet = conflict(reads, writes, reads_.size(), writes_.size());
-  if (meet) {
-    reads_.clear();
-    writes_.clear();
-    tiles_ = 0;
+  const std::size_t phase = phase_count_ > 0 ? phase_for(tiles, reads, writes) : 0;
+  if (phase == phase_count_) {
+    if (++phase_count_ > phases_.size()) phases_.emplace_back();
+    phases_[phase].reads.clear();
+    phases_[phase].writes.clear();
+    phases_[phase].tiles = 0;
   }
-  last_reads_ = reads_.size();
-  last_writes_ = writes_.size();
-  auto& instruction = instructions_.emplace_back();
-  instruction.kind = kind;
-  instruction.meet = meet ? 1 : 0;
-  extend(instruction, tiles, reads, writes);
-  return instruction;
+  last_reads_ = phases_[phase].reads.size();
+  last_writes_ = phases_[phase].writes.size();
+  instructions_.emplace_back().kind = kind;
+  phase_of_.push_back(phase);
+  extend(tiles, reads, writes);
+  return instructions_.back();
+}
+
+/// The instructions in the order of their phases, to `to`.
+void Program::order(Instruction* to) const {
+  for (std::size_t phase = 0; phase < phase_count_; ++phase) {
+    bool first = true;
+    for (std::size_t k = 0; k < instructions_.size(); ++k) {
+      if (phase_of_[k] != phase) continue;
+      *to = instructions_[k];
+      to->meet = first && phase > 0 ? 1 : 0;
+      first = false;
+      ++to;
+    }
+  }
 }
 
 void Program::start() {
@@ -105,19 +146,20 @@ void Program::start() {
   auto& slot = *slots_[slot_];
   std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
   const std::size_t bytes = instructions_.size() * sizeof(Instruction);
-  std::copy_n(reinterpret_cast<const std::byte*>(instructions_.data()), bytes, host + used_);
+  order(reinterpret_cast<Instruction*>(host + used_));
   slot.done.block(copies_.get());
   check(cudaMemcpyAsync(on_device, host, used_ + bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
   slot.sent.record(copies_.get());
   slot.sent.block(stream_.get());
   auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
   const int count = static_cast<int>(instructions_.size());
-  const auto blocks = static_cast<int>(std::min<Size>(most_tiles_, most_blocks_));
+  Size most_tiles = 0;
+  for (std::size_t phase = 0; phase < phase_count_; ++phase) most_tiles = std::max(most_tiles, phases_[phase].tiles);
+  const auto blocks = static_cast<int>(std::min<Size>(most_tiles, most_blocks_));
   const auto* program = reinterpret_cast<const Instruction*>(on_device + used_);
   instructions_.clear();
-  reads_.clear();
-  writes_.clear();
-  tiles_ = most_tiles_ = 0;
+  phase_of_.clear();
+  phase_count_ = 0;
   open_ = false;
   slot_ = (slot_ + 1) % slots_.size();
   ++number_;

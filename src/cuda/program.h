@@ -3,7 +3,8 @@
 /// takes. So they are only written down when they are asked for, with the lists of the host's that they need, and go to
 /// the device together: one upload, which overlaps with what the device is doing meanwhile, and one launch. All blocks
 /// go through the instructions (program.cu), each doing its share of an instruction's tiles, and meet where one needs
-/// what another wrote since they last met.
+/// what another wrote since they last met. Between two meetings is a phase; an instruction need not be in the last one,
+/// if an earlier one has blocks to spare and nothing that it depends on comes later.
 
 #include <array>
 #include <cstddef>
@@ -134,16 +135,16 @@ class Program {
     return reinterpret_cast<const Arguments*>(instructions_.back().arguments);
   }
   /// Makes of the last instruction another one, which does what it did and reads and writes this besides, where that is
-  /// its own business: false where others since the last meeting have to do with it.
+  /// its own business: false where others in its phase, or later ones, have to do with it.
   template <class Arguments>
   bool replace_last(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
                     std::initializer_list<Range> writes) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
-    if (conflict(reads, writes, last_reads_, last_writes_)) return false;
+    if (conflict_beside_last(reads, writes)) return false;
     auto& instruction = instructions_.back();
     instruction.kind = kind;
-    tiles_ -= instruction.tiles;
-    extend(instruction, tiles, reads, writes);
+    phases_[phase_of_.back()].tiles -= instruction.tiles;
+    extend(tiles, reads, writes);
     std::memcpy(instruction.arguments, &arguments, sizeof(Arguments));
     return true;
   }
@@ -160,11 +161,18 @@ class Program {
     Event sent;  ///< the host's bytes have been read
     Event done;  ///< all that used the device's bytes is done
   };
+  struct Phase {
+    std::vector<Range> reads, writes;
+    Size tiles = 0;
+  };
   Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
-  bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t known_reads,
-                std::size_t known_writes) const;
-  void extend(Instruction& instruction, Size tiles, std::initializer_list<Range> reads,
-              std::initializer_list<Range> writes);
+  static bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, const Phase& phase,
+                       std::size_t known_reads, std::size_t known_writes);
+  bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t phase) const;
+  bool conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
+  std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
+  void order(Instruction* to) const;
+  void extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
   const Device& device_;
@@ -180,10 +188,11 @@ class Program {
   std::size_t used_ = 0;  ///< bytes of its lists
   bool open_ = false;     ///< whether the slot has been made ready
   std::uint64_t number_ = 1;
-  std::vector<Instruction> instructions_;
-  std::vector<Range> reads_, writes_;             ///< since all blocks last met
-  std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin
-  Size tiles_ = 0, most_tiles_ = 0;               ///< since then, and the most between two meetings
+  std::vector<Instruction> instructions_;         ///< in the order in which they were asked for
+  std::vector<std::size_t> phase_of_;             ///< of each
+  std::vector<Phase> phases_;                     ///< those beyond phase_count_ only keep their memory
+  std::size_t phase_count_ = 0;
+  std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin, in its phase
 };
 
 }  // namespace widehead::cuda

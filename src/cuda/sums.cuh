@@ -106,6 +106,21 @@ __device__ __noinline__ double dot_by_warp(const T* x, const T* y, int rows) {
   return combine_warp(sum, Plus{});
 }
 
+/// What a step wants of an example at once: h·ĥ, and z·u, to which where there is a sum sum·h is added; for lane 0.
+template <class T>
+__device__ __noinline__ double2 observe_by_warp(const T* h, const T* h_hat, const T* z, const T* u, const T* sum,
+                                                int rows) {
+  double q = 0, o = 0;
+#pragma unroll 5
+  for (int i = static_cast<int>(threadIdx.x) % warp_size; i < rows; i += warp_size) {
+    const auto h_i = static_cast<double>(h[i]);
+    q += h_i * static_cast<double>(h_hat[i]);
+    o += static_cast<double>(z[i]) * static_cast<double>(u[i]);
+    if (sum != nullptr) o += static_cast<double>(sum[i]) * h_i;
+  }
+  return {combine_warp(q, Plus{}), combine_warp(o, Plus{})};
+}
+
 template <class T>
 __device__ void dots_tile(const Dots<T>& x, int tile) {
   const int e = tile * dots_each + static_cast<int>(threadIdx.x) / warp_size;

@@ -118,6 +118,29 @@ void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c,
 }
 
 template <class T>
+void CudaBackend<T>::multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
+                                  MatrixView<T> C) {
+  if (!is_small(C.rows, C.cols, op_a == Op::none ? A.cols : A.rows)) {
+    return Backend<T>::multiply_add(op_a, op_b, alpha, A, B, D, C);
+  }
+  auto x = product(op_a, op_b, alpha, A, B, T(1), C);
+  if constexpr (std::is_same_v<T, float>) {
+    x.D = D.data;
+    x.D_stride = static_cast<int>(D.stride);
+  }
+  write_down(x, {range(A), range(B), range(D)}, {range(C)});
+}
+
+template <class T>
+void CudaBackend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G,
+                                  MatrixView<T> C) {
+  if (!is_small(C.rows, C.cols, A.cols + F.cols)) return Backend<T>::add_products(alpha, A, B, F, G, C);
+  auto x = product(Op::none, Op::none, alpha, A, B, T(1), C);
+  add_second(x, F, G);
+  write_down(x, {range(A), range(B), range(F), range(G), range(C)}, {range(C)});
+}
+
+template <class T>
 void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                                   MatrixView<T> E) {
   write_down(
@@ -139,8 +162,11 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
     const auto above = high.columns(first, d);
     auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
     if constexpr (std::is_same_v<T, float>) {
-      x.symmetric = symmetric;
-      if (symmetric) x.fine = false;
+      if (symmetric) {
+        add_second(x, X, H);
+        x.symmetric = true;
+        x.fine = x.wide;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
+      }
       x.high = above.data, x.sum = sum.data;
       x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
     }
@@ -165,6 +191,9 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
                                                 MatrixView<T>, MatrixView<T>);                                        \
   template void CudaBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,           \
                                                MatrixView<T>);                                                        \
+  template void CudaBackend<T>::multiply_add(Op, Op, T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>);     \
+  template void CudaBackend<T>::add_products(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,               \
+                                             MatrixView<T>);                                                          \
   template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,             \
                                              MatrixView<T>);                                                          \
   template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>)
