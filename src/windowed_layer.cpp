@@ -332,10 +332,12 @@ void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = window_rows(rows), W = VtG_.scratch(d, Z.cols);
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W);
+    const auto Z = window_rows(rows);
+    MatrixView<T> W;
+    const bool touched = sum_window(rows, W);
+    if (!touched) W = sums_.scratch(d, Z.cols);
+    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touched ? T(1) : T(0), W);
     account_.flip_flops += GemmShape{Op::none, Op::none, d, Z.cols, d}.flops();
-    if (MatrixView<T> sums; sum_window(rows, sums)) backend.add(T(1), W, T(1), sums, W);
     timeline_.store_ahead(rows, W);
   });
   timeline_.advance_dense(U_T());

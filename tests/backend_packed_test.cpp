@@ -63,6 +63,52 @@ TEST_P(BackendTest, ProductsOfPackedMatrices) {
   });
 }
 
+TEST_P(BackendTest, MultiplyAddLeavesTheSummandAsItIs) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(114);
+    for (const auto& [m, n, k] :
+         {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 5, 3}, {32, 16, 64}, {300, 110, 300}, {1100, 1000, 12}}) {
+      for (const Op op_a : {Op::none, Op::transpose}) {
+        SCOPED_TRACE(fmt::format("{} x {} x {}, {}", m, n, k, op_a == Op::none ? "A" : "Aᵀ"));
+        const auto A = op_a == Op::none ? dice.matrix<T>(m, k) : dice.matrix<T>(k, m);
+        const auto B = dice.matrix<T>(k, n), D = dice.matrix<T>(m, n);
+        const auto D_there = there<T>(backend, D);
+        auto C = there<T>(backend, dice.matrix<T>(m, n));
+        backend.multiply_add(op_a, Op::none, T(-0.5), there<T>(backend, A), there<T>(backend, B), D_there, C);
+        const auto truth = product(op_a, Op::none, -0.5, to_double(A), to_double(B), 1, to_double(D));
+        EXPECT_TRUE(is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(k), norm(A) * norm(B) + norm(D)));
+        EXPECT_TRUE(is_identical<T>(here<T>(backend, D_there), D));
+      }
+    }
+  });
+}
+
+TEST_P(BackendTest, AddProductsAddsBoth) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(115);
+    struct Extents {
+      Size m, n, first, second;
+    };
+    for (const auto& [m, n, first, second] : {Extents{1, 1, 1, 1},
+                                              {7, 5, 3, 9},
+                                              {32, 16, 64, 64},
+                                              {300, 128, 300, 128},
+                                              {36, 20, 700, 4},
+                                              {64, 64, 900, 900}}) {
+      SCOPED_TRACE(fmt::format("{} x {}, {} and {} deep", m, n, first, second));
+      const auto A = dice.matrix<T>(m, first), B = dice.matrix<T>(first, n), F = dice.matrix<T>(m, second),
+                 G = dice.matrix<T>(second, n), before = dice.matrix<T>(m, n);
+      auto C = there<T>(backend, before);
+      backend.add_products(T(0.25), there<T>(backend, A), there<T>(backend, B), there<T>(backend, F),
+                           there<T>(backend, G), C);
+      const auto half = product(Op::none, Op::none, 0.25, to_double(A), to_double(B), 1, to_double(before));
+      const auto truth = product(Op::none, Op::none, 0.25, to_double(F), to_double(G), 1, half);
+      EXPECT_TRUE(is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(first + second),
+                             norm(A) * norm(B) + norm(F) * norm(G) + norm(before)));
+    }
+  });
+}
+
 TEST_P(BackendTest, CommitStackIsItsFormulas) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(112);

@@ -1,6 +1,7 @@
 #pragma once
-/// A CPU that the heads take for a device which works by itself: they enqueue their steps. It counts how often it is
-/// asked for something that a device would have to be waited for.
+/// A CPU that the heads take for a device which works by itself, and on several operations at the same time: they
+/// enqueue their steps, and take the ways with few that wait for others. It counts how often it is asked for something
+/// that a device would have to be waited for.
 
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@ class EnqueueingBackend : public CpuBackend<T> {
   std::int64_t submits = 0;
 
   bool factorizes_fast() const override { return false; }
+  bool overlaps(const GemmShape&) const override { return true; }
   bool takes_parts_at_once() const override { return true; }
 
   void wait() override { ++waits; }

@@ -16,7 +16,8 @@ namespace widehead {
 template <class T>
 class GramUpdate {
  public:
-  explicit GramUpdate(Backend<T>& backend) : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()), K_(backend.memory()) {}
+  explicit GramUpdate(Backend<T>& backend)
+      : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()), K_(backend.memory()) {}
 
   /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way.
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,

@@ -209,7 +209,8 @@ void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<c
                                 std::initializer_list<cuda::Range> writes) {
   const Size rows = cuda::multiply_tiles(x.rows, 1, x.fine);
   const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.fine);
-  program().add(cuda::Kind::multiply, tiles, x, reads, writes);
+  const auto depth = static_cast<float>(x.depth + x.second_depth);
+  program().add(cuda::Kind::multiply, tiles, x, reads, writes, x.fine ? 1.5F + depth / 128 : 3 + depth / 64);
 }
 
 template <class T>

@@ -147,14 +147,15 @@ class CudaBackend final : public Backend<T> {
                   std::initializer_list<cuda::Range> writes) {
     if (elements.rows > 0 && elements.cols > 0) {
       elements.turns = cuda::element_turns(elements.rows, elements.cols);
-      program().add(cuda::Kind::elements, cuda::element_tiles(elements.rows, elements.cols), elements, reads, writes);
+      program().add(cuda::Kind::elements, cuda::element_tiles(elements.rows, elements.cols), elements, reads, writes,
+                    elements.turns == 1 ? 0.8F : 2.5F);
     }
   }
   /// The same for columns that are sums of columns.
   void write_down(const cuda::SumColumns<T>& sums, Size columns, std::initializer_list<cuda::Range> reads,
                   std::initializer_list<cuda::Range> writes) {
     if (sums.rows > 0) {
-      program().add(cuda::Kind::sum_columns, cuda::sum_tiles(columns, sums.rows), sums, reads, writes);
+      program().add(cuda::Kind::sum_columns, cuda::sum_tiles(columns, sums.rows), sums, reads, writes, 1.5F);
     }
   }
   void synchronize() const { cuda::check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
@@ -208,7 +209,7 @@ class CudaBackend final : public Backend<T> {
   Matrix<double> q_on_host_, s_on_host_, o_on_host_;             // a loss of the host's
   Matrix<T> a_on_host_, b_on_host_, gamma_on_host_, g_on_host_;  // the same
   JudgeRoom judge_room_;
-  std::vector<Index> by_matrix_;  // express_columns: columns in order of their matrices
+  std::vector<Index> by_matrix_, ends_;  // express_columns: columns in order of their matrices, and where each ends
 };
 
 template <class T>

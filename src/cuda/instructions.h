@@ -72,8 +72,8 @@ struct Multiply {
   bool A_along, B_along;  ///< consecutive along the depth; else across it
   bool wide;              ///< 16 bytes at a time are possible, of either
   bool fine;              ///< only where wide
-  bool symmetric;         ///< as all summands are: the elements below the diagonal go for those above; A and B are across
-  const float* high;      ///< with `sum`: sum ← high + C
+  bool symmetric;     ///< as all summands are: the elements below the diagonal go for those above; A and B are across
+  const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;
 };

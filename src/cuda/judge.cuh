@@ -93,8 +93,8 @@ __device__ void observe_and_judge_tile(const ObserveAndJudge<T>& both, int tile)
   FewOutputs known;
   for (Index k = 0; k < count; ++k) {
     const Index e = x.Y.by_example[start + k], group = x.Y.group_by_example[start + k];
-    const double2 both_of = observe_by_warp(h, h_hat, &x.Z(0, group), &x.UH(0, j),
-                                            x.has_sums ? &x.sums(0, group) : nullptr, x.rows);
+    const double2 both_of =
+        observe_by_warp(h, h_hat, &x.Z(0, group), &x.UH(0, j), x.has_sums ? &x.sums(0, group) : nullptr, x.rows);
     q = both_of.x;
     if (!first) continue;
     x.o[e] = both_of.y;

@@ -125,14 +125,53 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
   return instructions_.back();
 }
 
-/// The instructions in the order of their phases, to `to`.
-void Program::order(Instruction* to) const {
+/// Among all blocks from one on, those before it having more to do: such that the last to finish does so soonest.
+void Program::share_out(Instruction& instruction, int blocks) {
+  // A stretch of blocks with the same to do ends where the next one begins.
+  const auto end = [&](std::size_t k) { return k + 1 < busy_.size() ? busy_[k + 1].first_block : blocks; };
+  const auto finish = [&](std::size_t from) {
+    const int first = busy_[from].first_block, count = blocks - first, each = instruction.tiles / count,
+              longer = first + instruction.tiles % count;
+    float last = 0;
+    for (std::size_t k = from; k < busy_.size(); ++k) {
+      const bool has_longer = busy_[k].first_block<longer, has_shorter = end(k)> longer && each > 0;
+      if (has_longer || has_shorter) {
+        last = std::max(last, busy_[k].until + instruction.cost * static_cast<float>(has_longer ? each + 1 : each));
+      }
+    }
+    return last;
+  };
+  std::size_t best = 0;
+  float soonest = finish(0);
+  for (std::size_t from = 1; from < busy_.size(); ++from) {
+    if (const float last = finish(from); last < soonest) {
+      soonest = last;
+      best = from;
+    }
+  }
+  const int first = busy_[best].first_block, count = blocks - first, each = instruction.tiles / count,
+            longer = first + instruction.tiles % count;
+  instruction.first_block = first;
+  std::size_t k = best;
+  while (k < busy_.size() && busy_[k].first_block < longer) {
+    if (end(k) > longer) {
+      busy_.insert(busy_.begin() + static_cast<std::ptrdiff_t>(k) + 1, {longer, busy_[k].until});
+    }
+    busy_[k++].until += instruction.cost * static_cast<float>(each + 1);
+  }
+  for (; k < busy_.size(); ++k) busy_[k].until += instruction.cost * static_cast<float>(each);
+}
+
+/// The instructions in the order of their phases, to `to`, shared out among so many blocks.
+void Program::order(Instruction* to, int blocks) {
   for (std::size_t phase = 0; phase < phase_count_; ++phase) {
     bool first = true;
+    busy_.assign(1, {0, 0.0F});
     for (std::size_t k = 0; k < instructions_.size(); ++k) {
       if (phase_of_[k] != phase) continue;
       *to = instructions_[k];
       to->meet = first && phase > 0 ? 1 : 0;
+      share_out(*to, blocks);
       first = false;
       ++to;
     }
@@ -146,16 +185,16 @@ void Program::start() {
   auto& slot = *slots_[slot_];
   std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
   const std::size_t bytes = instructions_.size() * sizeof(Instruction);
-  order(reinterpret_cast<Instruction*>(host + used_));
-  slot.done.block(copies_.get());
-  check(cudaMemcpyAsync(on_device, host, used_ + bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
-  slot.sent.record(copies_.get());
-  slot.sent.block(stream_.get());
   auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
   const int count = static_cast<int>(instructions_.size());
   Size most_tiles = 0;
   for (std::size_t phase = 0; phase < phase_count_; ++phase) most_tiles = std::max(most_tiles, phases_[phase].tiles);
   const auto blocks = static_cast<int>(std::min<Size>(most_tiles, most_blocks_));
+  order(reinterpret_cast<Instruction*>(host + used_), blocks);
+  slot.done.block(copies_.get());
+  check(cudaMemcpyAsync(on_device, host, used_ + bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
+  slot.sent.record(copies_.get());
+  slot.sent.block(stream_.get());
   const auto* program = reinterpret_cast<const Instruction*>(on_device + used_);
   instructions_.clear();
   phase_of_.clear();

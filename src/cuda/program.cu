@@ -47,7 +47,7 @@ __device__ __forceinline__ void carry_out(const Instruction& instruction, int ti
   }
 }
 
-/// Tile t of the instructions between two meetings, counted through, is done by block t mod blocks.
+/// Tiles go in turns to the blocks from the instruction's first on.
 template <class T>
 __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instruction* instructions, int count) {
   auto* here = reinterpret_cast<Instruction*>(pool() + program_shared_bytes / sizeof(float));
@@ -58,15 +58,16 @@ __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instr
   }
   __syncthreads();
   const int blocks = static_cast<int>(gridDim.x);
-  int next = static_cast<int>(blockIdx.x);  // tile of this block, counted from the instruction's first
   for (int k = 0; k < count; ++k) {
     const Instruction& instruction = here[k];
     if (instruction.meet != 0) {
       cooperative_groups::this_grid().sync();
-      next = static_cast<int>(blockIdx.x);
     }
-    for (; next < instruction.tiles; next += blocks) carry_out<T>(instruction, next);
-    next -= instruction.tiles;
+    const int number = static_cast<int>(blockIdx.x) - instruction.first_block;
+    if (number < 0) continue;
+    for (int tile = number; tile < instruction.tiles; tile += blocks - instruction.first_block) {
+      carry_out<T>(instruction, tile);
+    }
   }
 }
 

@@ -38,8 +38,10 @@ enum class Kind : int {
 inline constexpr std::size_t argument_bytes = 384;
 struct alignas(16) Instruction {
   Kind kind;
-  int meet;   ///< whether all blocks meet before it
-  int tiles;  ///< what there is to do, in pieces that a block does at a time
+  int meet;         ///< whether all blocks meet before it
+  int tiles;        ///< what there is to do, in pieces that a block does at a time
+  int first_block;  ///< of those that do it
+  float cost;       ///< of a tile, in µs or so: for the host, which shares them out
   alignas(16) std::byte arguments[argument_bytes];
 };
 inline constexpr int most_instructions = 32;  ///< they lie in shared memory, of which some GPUs have 99 KB for a block
@@ -120,13 +122,15 @@ class Program {
   /// Room for lists of so many bytes (Lists::bytes, added up).
   Lists lists(std::size_t bytes);
 
-  /// The next instruction. Its lists need not be among the ranges.
+  /// The next instruction. Its lists need not be among the ranges. The cost of a tile is in µs or so.
   template <class Arguments>
   void add(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
-           std::initializer_list<Range> writes) {
+           std::initializer_list<Range> writes, float cost = 1) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
     if (tiles <= 0) return;
-    std::memcpy(next(kind, tiles, reads, writes).arguments, &arguments, sizeof(Arguments));
+    auto& instruction = next(kind, tiles, reads, writes);
+    instruction.cost = cost;
+    std::memcpy(instruction.arguments, &arguments, sizeof(Arguments));
   }
   /// The arguments of the last instruction, if that is of this kind; else nullptr.
   template <class Arguments>
@@ -171,7 +175,8 @@ class Program {
   bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t phase) const;
   bool conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
   std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
-  void order(Instruction* to) const;
+  void order(Instruction* to, int blocks);
+  void share_out(Instruction& instruction, int blocks);
   void extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
@@ -188,11 +193,16 @@ class Program {
   std::size_t used_ = 0;  ///< bytes of its lists
   bool open_ = false;     ///< whether the slot has been made ready
   std::uint64_t number_ = 1;
-  std::vector<Instruction> instructions_;         ///< in the order in which they were asked for
-  std::vector<std::size_t> phase_of_;             ///< of each
-  std::vector<Phase> phases_;                     ///< those beyond phase_count_ only keep their memory
+  std::vector<Instruction> instructions_;  ///< in the order in which they were asked for
+  std::vector<std::size_t> phase_of_;      ///< of each
+  std::vector<Phase> phases_;              ///< those beyond phase_count_ only keep their memory
   std::size_t phase_count_ = 0;
   std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin, in its phase
+  struct Stretch {
+    int first_block;
+    float until;
+  };
+  std::vector<Stretch> busy_;  ///< how long blocks have to do in the phase that is shared out
 };
 
 }  // namespace widehead::cuda

@@ -15,14 +15,17 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
                                      std::span<const Index> matrix, MatrixView<T> Z) {
   const Size count = static_cast<Size>(rows.size());
   if (count == 0) return;
-  by_matrix_.resize(rows.size());
-  for (std::size_t k = 0; k < rows.size(); ++k) by_matrix_[k] = static_cast<Index>(k);
-  const auto matrix_of = [&](Index k) {  // a row that is zero needs none
-    const auto at = static_cast<std::size_t>(k);
-    return rows[at] < 0 ? Backend<T>::no_column : matrix[at];
+  const auto matrix_of = [&](std::size_t k) {  // a row that is zero needs none
+    return rows[k] < 0 ? Backend<T>::no_column : matrix[k];
   };
-  std::sort(by_matrix_.begin(), by_matrix_.end(),
-            [&](Index a, Index b) { return matrix_of(a) != matrix_of(b) ? matrix_of(a) < matrix_of(b) : a < b; });
+  static_assert(Backend<T>::no_column == -1);
+  ends_.assign(static_cast<std::size_t>(*std::max_element(matrix.begin(), matrix.end())) + 2, 0);
+  for (std::size_t k = 0; k < rows.size(); ++k) ++ends_[static_cast<std::size_t>(matrix_of(k) + 1)];
+  for (std::size_t n = 1; n < ends_.size(); ++n) ends_[n] += ends_[n - 1];
+  by_matrix_.resize(rows.size());
+  for (std::size_t k = rows.size(); k-- > 0;) {
+    by_matrix_[static_cast<std::size_t>(--ends_[static_cast<std::size_t>(matrix_of(k) + 1)])] = static_cast<Index>(k);
+  }
   const auto wide_view = [](ConstView<T> A) {
     return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * static_cast<Size>(sizeof(T)) % 16 == 0;
   };
@@ -31,14 +34,14 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
   const auto bundles = lists.template take<cuda::Bundle>(rows.size());
   Size made = 0;
   for (Index first = 0; first < static_cast<Index>(count);) {
-    const Index used = matrix_of(by_matrix_[static_cast<std::size_t>(first)]);
+    const auto matrix_at = [&](Index at) {
+      return matrix_of(static_cast<std::size_t>(by_matrix_[static_cast<std::size_t>(at)]));
+    };
+    const Index used = matrix_at(first);
     const Index most = std::is_same_v<T, float> && wide ? cuda::large_bundle_columns : cuda::bundle_columns;
     const Index at_once = used == Backend<T>::no_column ? cuda::bundle_columns : most;
     Index last = first;
-    while (last < static_cast<Index>(count) && last - first < at_once &&
-           matrix_of(by_matrix_[static_cast<std::size_t>(last)]) == used) {
-      ++last;
-    }
+    while (last < static_cast<Index>(count) && last - first < at_once && matrix_at(last) == used) ++last;
     bundles.host[made++] = {used, first, last - first};
     first = last;
   }
@@ -47,8 +50,9 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
   for (std::size_t k = 0; k < rows.size(); ++k) sources.host[k] = rows[static_cast<std::size_t>(by_matrix_[k])];
   const cuda::Express<T> express{V,   matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
                                  wide};
+  const float cost = 2 * made < count / 8 ? 5.0F : 2.5F;  // most bundles are large
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
-                {range(Z)});
+                {range(Z)}, cost);
 }
 
 template <class T>
@@ -68,7 +72,7 @@ void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstVi
                                  !sums.empty(),
                                  pattern(Y)};
   program().add(cuda::Kind::observe, cuda::dot_tiles(H.cols + Y.nonzeros()), observe,
-                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)});
+                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, 5);
 }
 
 template <class T>
