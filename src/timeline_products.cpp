@@ -25,6 +25,7 @@ Index Timeline<T>::product_for(Epoch epoch) const {
 template <class T>
 void Timeline<T>::gather_by_products(std::span<const Index> rows, MatrixView<T> Z) {
   if (rows.empty()) return;
+  fetch_stamps(rows);
   present_rows_.assign(rows.begin(), rows.end());
   matrix_.resize(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) {

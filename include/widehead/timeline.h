@@ -112,6 +112,10 @@ class Timeline {
   Epoch epoch_of(Index row) const { return stamps()[row] == untouched ? 0 : stamps()[row] - 1; }
   bool is_zero(Index row) const { return zero_ && stamps()[row] == untouched; }
   Epoch* stamps() const { return static_cast<Epoch*>(stamps_.data()); }
+  /// Of D stamps those of a minibatch are far from one another: all are on their way before the first is looked at.
+  void fetch_stamps(std::span<const Index> rows) const {
+    for (const Index row : rows) __builtin_prefetch(stamps() + row);
+  }
   void stamp(Index row, Epoch epoch);
 
   void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);

@@ -33,6 +33,7 @@ Device::Device(int number) : number_(number) {
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   device_.make_current();
+  bytes = (bytes + 15) / 16 * 16;  // fetch_piece asks for 16 at a time, of which it is given those that are there
   void* block = nullptr;
   const auto status = cudaMalloc(&block, bytes);
   if (status == cudaErrorMemoryAllocation) {
