@@ -238,7 +238,7 @@ void FolderChange::commit(const std::string& info) {
   }
   sync_folder(path);
 
-  const auto temporary = path / (std::string(manifest_name) + ".tmp");
+  const auto temporary = path / fmt::format("{}.tmp", manifest_name);
   {
     auto file = File::create(temporary);
     file.write(0, manifest_text(next));
