@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Settings {
+struct BenchSettings {
   std::vector<std::string> heads = {"dense", "factored", "windowed"};
   std::vector<Size> outputs = {10000, 100000};
   std::vector<Size> dims = {300};
@@ -50,7 +50,7 @@ struct Settings {
   HeadOptions head;  // what the lists above leave
 };
 
-/// One combination of the lists in Settings.
+/// One combination of the lists in BenchSettings.
 struct Shape {
   Size outputs, dim, batch, nonzeros;
 };
@@ -81,7 +81,7 @@ double bare_gemm_seconds(Backend<T>& backend, const std::vector<GemmShape>& prod
   return seconds;
 }
 
-SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
+SyntheticOptions data_of(const BenchSettings& settings, const Shape& shape) {
   auto data = settings.data;
   data.outputs = shape.outputs;
   data.dim = shape.dim;
@@ -91,7 +91,7 @@ SyntheticOptions data_of(const Settings& settings, const Shape& shape) {
   return data;
 }
 
-HeadOptions head_options(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
+HeadOptions head_options(const BenchSettings& settings, const Shape& shape, const std::string& head, const Loss& loss,
                          Stabilize stabilize) {
   auto options = settings.head;
   options.head = head;
@@ -140,7 +140,7 @@ bool is_spherical(const std::string& head) {
 /// the shape of the benchmark but an affordable D. Those with a loss of their own have nothing to be compared with
 /// here; the tests do it, against their definitions.
 template <class T>
-VerifyReport require_exact(const Settings& settings, const Shape& shape, const std::string& head, const Loss& loss,
+VerifyReport require_exact(const BenchSettings& settings, const Shape& shape, const std::string& head, const Loss& loss,
                            double lambda) {
   constexpr Size affordable_outputs = 2000;
   VerifyOptions options;
@@ -207,7 +207,7 @@ class Printer {
 };
 
 template <class T>
-Json describe(const Settings& settings, const Shape& shape, const OutputLayer<T>& layer) {
+Json describe(const BenchSettings& settings, const Shape& shape, const OutputLayer<T>& layer) {
   Json line = {{"head", layer.head()},
                {"loss", layer.loss_name()},
                {"outputs", shape.outputs},
@@ -232,7 +232,7 @@ double counter(const OutputLayer<T>& layer, std::string_view wanted) {
 /// The cost of a step with Algorithm 3 switched on, in the long run: the mean over the second half
 /// of a run, every check and fix included.
 template <class T>
-void bench_upkeep(const Settings& settings, const Shape& shape, const std::shared_ptr<Backend<T>>& backend,
+void bench_upkeep(const BenchSettings& settings, const Shape& shape, const std::shared_ptr<Backend<T>>& backend,
                   std::optional<double> dense_ms, Printer& printer) {
   for (const double lambda : settings.upkeep_lambdas) {
     const auto options =
@@ -278,7 +278,7 @@ double safe_lambda(const std::string& head, double lambda) {
 }
 
 template <class T>
-void bench_shape(const Settings& settings, const Shape& shape, double lambda, Printer& printer) {
+void bench_shape(const BenchSettings& settings, const Shape& shape, double lambda, Printer& printer) {
   struct Contestant {
     std::string head;
     Loss loss;
@@ -375,7 +375,7 @@ void bench_shape(const Settings& settings, const Shape& shape, double lambda, Pr
   }
 }
 
-int run(const Settings& settings) {
+int run(const BenchSettings& settings) {
   Printer printer(settings.json);
   for (const Size dim : settings.dims) {
     for (const Size batch : settings.batches) {
@@ -403,7 +403,7 @@ void add_bench(CLI::App& app, Action& action) {
   bench->require_subcommand(1);
   auto* command =
       bench->add_subcommand("step", "time of one training step: verifies, then times (median, warm, interleaved)");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<BenchSettings>();
   settings->head.factored.stabilizer.kind = Stabilize::power;
   command->add_option("--heads", settings->heads, "heads to compare, separated by commas")
       ->delimiter(',')

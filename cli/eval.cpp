@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Settings {
+struct EvalSettings {
   ModelArgument model;
   std::vector<std::string> similarity;
   std::string analogy, corpus, test, train, exclude;
@@ -30,7 +30,7 @@ struct Settings {
   bool json = false;
 };
 
-std::vector<VectorKind> kinds_of(const Settings& settings) {
+std::vector<VectorKind> kinds_of(const EvalSettings& settings) {
   if (settings.vectors == "input") return {VectorKind::input};
   if (settings.vectors == "output") return {VectorKind::output};
   return {VectorKind::input, VectorKind::output};
@@ -71,7 +71,7 @@ class PairVectors {
 };
 
 template <class T>
-Json similarity(const Model<T>& model, const Settings& settings) {
+Json similarity(const Model<T>& model, const EvalSettings& settings) {
   std::vector<WordPairs> sets;
   for (const auto& path : settings.similarity) sets.push_back(read_word_pairs(path));
   const PairVectors<T> words(model, sets);
@@ -92,7 +92,7 @@ Json similarity(const Model<T>& model, const Settings& settings) {
 
 /// All but the unknown word, which is no answer.
 template <class T>
-Json analogies(const Model<T>& model, const Settings& settings) {
+Json analogies(const Model<T>& model, const EvalSettings& settings) {
   const auto questions = read_analogies(settings.analogy);
   const auto count = std::min<Size>(settings.most_frequent, model.info.outputs - 1);
   std::vector<Index> outputs(static_cast<std::size_t>(count));
@@ -133,7 +133,7 @@ Json to_json(const Figures& figures) {
 }
 
 template <class T>
-Json evaluate(const Model<T>& model, const Settings& settings) {
+Json evaluate(const Model<T>& model, const EvalSettings& settings) {
   const Job job = model.info.job;
   Json result = {{"model", settings.model.path}, {"job", name_of(job)}};
   if (!settings.similarity.empty()) result["similarity"] = similarity(model, settings);
@@ -149,7 +149,7 @@ Json evaluate(const Model<T>& model, const Settings& settings) {
 }
 
 /// Every flag given must be one of the job's, and the job's must be there: before a model is read.
-void check(Job job, const Settings& settings) {
+void check(Job job, const EvalSettings& settings) {
   const auto only = [&](Job expected, bool given, std::string_view flag) {
     if (given) require_job(job, expected, flag);
   };
@@ -208,7 +208,7 @@ void print_text(const Json& result) {
   }
 }
 
-int run(const Settings& settings) {
+int run(const EvalSettings& settings) {
   check(job_of(settings.model.path), settings);
   const auto model = open(settings.model);
   const auto result = std::visit([&](const auto& opened) { return evaluate(opened, settings); }, model);
@@ -224,7 +224,7 @@ int run(const Settings& settings) {
 
 void add_eval(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("eval", "how good a trained model is, by the measures of its job");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<EvalSettings>();
   add_model(*command, settings->model);
   command->add_flag("--json", settings->json, "print one JSON object");
   command->add_option("--examples", settings->examples, "examples or users evaluated at most; 0 for all")

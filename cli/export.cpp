@@ -17,7 +17,7 @@ namespace {
 
 enum class Format { word2vec, word2vec_binary, npy, safetensors };
 
-struct Settings {
+struct ExportSettings {
   ModelArgument model;
   Format format = Format::word2vec;
   VectorKind vectors = VectorKind::output;
@@ -25,7 +25,7 @@ struct Settings {
 };
 
 template <class T>
-void write_word2vec(const Model<T>& model, const Settings& settings, WordVectorFormat format) {
+void write_word2vec(const Model<T>& model, const ExportSettings& settings, WordVectorFormat format) {
   WordVectorWriter writer(settings.out, format, model.info.outputs, vector_dim(model, settings.vectors));
   std::vector<std::string> names;
   for_each_block_of_vectors(model, settings.vectors, [&](Size first, ConstView<float> block) {
@@ -37,7 +37,7 @@ void write_word2vec(const Model<T>& model, const Settings& settings, WordVectorF
 }
 
 template <class T>
-void write_npy(const Model<T>& model, const Settings& settings) {
+void write_npy(const Model<T>& model, const ExportSettings& settings) {
   NpyWriter<float> writer(settings.out, model.info.outputs, vector_dim(model, settings.vectors));
   for_each_block_of_vectors(model, settings.vectors, [&](Size, ConstView<float> block) { writer.write(block); });
   writer.finish();
@@ -45,7 +45,7 @@ void write_npy(const Model<T>& model, const Settings& settings) {
 
 /// One array "vectors" (D, dim) and, in the metadata, what it is.
 template <class T>
-void write_safetensors(const Model<T>& model, const Settings& settings) {
+void write_safetensors(const Model<T>& model, const ExportSettings& settings) {
   TensorWriter writer(
       settings.out, "vectors", model.info.outputs, vector_dim(model, settings.vectors),
       {{"job", std::string(name_of(model.info.job))}, {"vectors", std::string(name_of(settings.vectors))}});
@@ -54,7 +54,7 @@ void write_safetensors(const Model<T>& model, const Settings& settings) {
 }
 
 template <class T>
-int write(const Model<T>& model, const Settings& settings) {
+int write(const Model<T>& model, const ExportSettings& settings) {
   switch (settings.format) {
     case Format::word2vec: write_word2vec(model, settings, WordVectorFormat::text); break;
     case Format::word2vec_binary: write_word2vec(model, settings, WordVectorFormat::binary); break;
@@ -64,7 +64,7 @@ int write(const Model<T>& model, const Settings& settings) {
   return 0;
 }
 
-int run(const Settings& settings) {
+int run(const ExportSettings& settings) {
   const auto model = open(settings.model);
   return std::visit([&](const auto& opened) { return write(opened, settings); }, model);
 }
@@ -78,7 +78,7 @@ void add_export(CLI::App& app, Action& action) {
        {"npy", Format::npy},
        {"safetensors", Format::safetensors}}};
   auto* command = app.add_subcommand("export", "write the vectors of words, items or labels for other programs");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<ExportSettings>();
   add_model(*command, settings->model);
   add_choice<Format>(*command, "--format", settings->format, formats,
                      "word2vec's text or binary format; float32 arrays (D, dim) for NumPy or as safetensors");

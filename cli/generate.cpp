@@ -11,12 +11,12 @@
 namespace widehead::cli {
 namespace {
 
-struct Settings {
+struct GenerateSettings {
   SyntheticTextOptions text;
   std::string out, pairs;
 };
 
-int run(const Settings& settings) {
+int run(const GenerateSettings& settings) {
   write_synthetic_text(settings.out, settings.text);
   if (!settings.pairs.empty()) write_synthetic_pairs(settings.pairs, settings.text);
   return 0;
@@ -28,7 +28,7 @@ void add_generate(CLI::App& app, Action& action) {
   auto* generate = app.add_subcommand("generate", "data of known structure, for trying things out");
   generate->require_subcommand(1);
   auto* command = generate->add_subcommand("text", "text in a made-up language, and which of its words are similar");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<GenerateSettings>();
   auto& text = settings->text;
   command->add_option("--out", settings->out, "text to write, a sentence a line")->required()->type_name(file_type);
   command->add_option("--pairs", settings->pairs, "word pairs to write, for eval --similarity")->type_name(file_type);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Settings {
+struct NeighboursSettings {
   ModelArgument model;
   std::vector<std::string> queries;
   TopKOption top_k{10};
@@ -38,7 +38,7 @@ Matrix<float> all_vectors(const Model<T>& model, VectorKind kind) {
 }
 
 template <class T>
-int find(const Model<T>& model, const Settings& settings) {
+int find(const Model<T>& model, const NeighboursSettings& settings) {
   const Size top_k = settings.top_k.of(model.info.outputs);
   const auto index = name_index(model);
   std::vector<WordCombination> combinations;
@@ -61,7 +61,7 @@ int find(const Model<T>& model, const Settings& settings) {
   return 0;
 }
 
-int run(const Settings& settings) {
+int run(const NeighboursSettings& settings) {
   const auto model = open(settings.model);
   return std::visit([&](const auto& opened) { return find(opened, settings); }, model);
 }
@@ -71,7 +71,7 @@ int run(const Settings& settings) {
 void add_neighbours(CLI::App& app, Action& action) {
   auto* command =
       app.add_subcommand("neighbours", "the nearest words, items or labels, by the cosine of their vectors");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<NeighboursSettings>();
   add_model(*command, settings->model);
   command
       ->add_option("WORD", settings->queries,

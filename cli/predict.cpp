@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Settings {
+struct PredictSettings {
   ModelArgument model;
   std::string input = "-";
   TopKOption top_k{5};
@@ -209,7 +209,7 @@ void print(const Model<T>& model, const char* figure, bool json, const std::stri
 }
 
 template <class T>
-int predict(const Model<T>& model, const Settings& settings) {
+int predict(const Model<T>& model, const PredictSettings& settings) {
   const Size top_k = settings.top_k.of(model.info.outputs);
   LineReader lines(settings.input == "-" ? "/dev/stdin" : settings.input);
   const auto reader = reader_for(model, lines);
@@ -232,7 +232,7 @@ int predict(const Model<T>& model, const Settings& settings) {
   return 0;
 }
 
-int run(const Settings& settings) {
+int run(const PredictSettings& settings) {
   const auto model = open(settings.model);
   return std::visit([&](const auto& opened) { return predict(opened, settings); }, model);
 }
@@ -241,7 +241,7 @@ int run(const Settings& settings) {
 
 void add_predict(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("predict", "the best words, labels or items for each line of input");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<PredictSettings>();
   add_model(*command, settings->model);
   command->add_option("FILE", settings->input, "what to predict for, plain, .gz, .xz or .zst; - for standard input")
       ->type_name(file_type)

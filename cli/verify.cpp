@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Settings {
+struct VerifySettings {
   VerifyOptions verify;  // what the lists below leave
   std::vector<double> lambdas = {0.05};
   std::vector<Activation> activations = {Activation::relu};
@@ -33,7 +33,7 @@ struct Settings {
   bool json = false;
 };
 
-Json to_json(const Settings& settings, const VerifyReport& report) {
+Json to_json(const VerifySettings& settings, const VerifyReport& report) {
   const auto& options = settings.verify;
   Json object = {{"head", options.head.head},
                  {"outputs", options.head.layer.outputs},
@@ -63,7 +63,7 @@ Json to_json(const Settings& settings, const VerifyReport& report) {
   return object;
 }
 
-void print_text(const Settings& settings, const VerifyReport& report) {
+void print_text(const VerifySettings& settings, const VerifyReport& report) {
   const auto& options = settings.verify;
   fmt::print("{} ({}) beside dense (f64): {}, D = {}, d = {}, m = {}, K = {}, {}, {}, λ₁ = {}, {} steps\n",
              options.head.head, options.tf32 ? "f32 by TF32" : name_of(settings.precision),
@@ -80,7 +80,7 @@ void print_text(const Settings& settings, const VerifyReport& report) {
 }
 
 /// Verifies one combination; returns the exit code.
-int run_one(const Settings& settings) {
+int run_one(const VerifySettings& settings) {
   const bool show_progress = isatty(STDERR_FILENO) != 0;
   std::function<void(std::int64_t)> progress;
   if (show_progress) {
@@ -109,7 +109,7 @@ int run_one(const Settings& settings) {
 }
 
 /// Every combination of the lists.
-int run(Settings settings) {
+int run(VerifySettings settings) {
   int worst = 0;
   auto& options = settings.verify;
   for (const auto& loss : settings.losses) {
@@ -139,7 +139,7 @@ int run(Settings settings) {
 void add_verify(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand(
       "verify", "how exact a head is: it runs beside the dense float64 layer, once for every combination of the lists");
-  auto settings = std::make_shared<Settings>();
+  auto settings = std::make_shared<VerifySettings>();
   auto& options = settings->verify;
   options.head.layer.outputs = 2000;
   options.head.layer.dim = 100;
