@@ -106,6 +106,8 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
                       MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
+  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                    MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;

@@ -75,17 +75,27 @@ void CpuBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, 
 }
 
 /// Q is the first half of the stack, so the threads of the first half have just written low's part of it: they alone
-/// turn it, at no cost of waiting for other cores' lines, while the others write E.
+/// turn it, at no cost of waiting for other cores' lines, while the others write E and what is behind Q.
 template <class T>
 void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                                  MatrixView<T> E) {
-  const auto low_Q = low.columns(0, low.rows);
+  const Size d = low.rows;
+  const auto low_Q = low.columns(0, d);
+  const auto round = [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      const T *h = high.column(j), *l = low.column(j);
+      T* s = S.column(j);
+#pragma omp simd
+      for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
+    }
+  };
   for_each_thread(team_for(low.size()), [&](Size rank, Size team) {
     const Size turning = std::max<Size>(1, team / 2), writing = std::max<Size>(1, team - turning);
     if (rank < turning) average_tiles(rank, turning, low_Q);
     if (rank == 0) average_rest(low_Q);
     if (rank >= team - writing) {
-      take_stripe(rank - (team - writing), writing, E.cols, 1, [&](Size first, Size count) {
+      const Size writer = rank - (team - writing);
+      take_stripe(writer, writing, E.cols, 1, [&](Size first, Size count) {
         for (Size j = first; j < first + count; ++j) {
           const T* h = H.column(j);
           T* e = E.column(j);
@@ -93,19 +103,30 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
           for (Size i = 0; i < E.rows; ++i) e[i] = -eta * h[i];
         }
       });
+      take_stripe(writer, writing, S.cols - d, 1, [&](Size first, Size count) { round(d + first, count); });
     }
     if (team > 1) {  // a team of one may be part of another, which does not wait here
 #pragma omp barrier
     }
-    take_stripe(rank, team, S.cols, 1, [&](Size first, Size count) {
-      for (Size j = first; j < first + count; ++j) {
-        const T *h = high.column(j), *l = low.column(j);
-        T* s = S.column(j);
-#pragma omp simd
-        for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
-      }
-    });
+    take_stripe(rank, team, d, 1, round);
   });
+}
+
+/// Threads share out the columns of the whole stack, whether they are in low or in S.
+template <class T>
+void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                                 MatrixView<T> S) {
+  const Size m = H.cols, height = SH.rows, split = low.cols;
+  const int threads = GemmShape{Op::none, Op::transpose, H.rows, height, m}.flops() < min_parallel_flops ? 1 : threads_;
+  const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
+    blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
+  };
+  for_each_stripe(threads, height, stripe_granule, [&](Size first, Size count) {
+    const Size in_low = std::clamp<Size>(split - first, 0, count), in_E = count - in_low;
+    if (in_low > 0) subtract(first, in_low, low.columns(first, in_low));
+    if (in_E > 0) subtract(first + in_low, in_E, S.columns(first + in_low, in_E));
+  });
+  finish_stack(eta, H, high, low, S.columns(0, split), S.columns(height, S.cols - height));
 }
 
 template <class T>
@@ -130,6 +151,8 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
   template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>, \
                                               MatrixView<T>);                                              \
   template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,   \
+                                            MatrixView<T>);                                                \
+  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,    \
                                             MatrixView<T>);                                                \
   template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
