@@ -18,6 +18,9 @@ namespace {
 /// Rows treated at once when a window closes: bounds the scratch for any K.
 constexpr std::size_t rows_at_once = 1024;
 
+/// The least rows of the stack that a thread multiplies at once: with fewer a product is slower.
+constexpr Size rows_in_piece = 32;
+
 template <class Work>
 void for_each_group(std::span<const Index> rows, const Work& work) {
   for (std::size_t first = 0; first < rows.size(); first += rows_at_once) {
@@ -103,32 +106,32 @@ template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
-  const auto SH = T_.scratch(height, m);
-  backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(0, height), H, T(0), SH);
-
-  const auto Z = Z_.scratch(d, targets.count());
-  timeline_.gather(targets.rows(), Z);
+  const auto SH = T_.scratch(height, m), Z = Z_.scratch(d, targets.count());
   MatrixView<T> sums;
-  touches_window_ = sum_window(targets.rows(), sums);
   knows_W_ = targets.count() <= m;
+  const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});  // W is for later then
+  if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
+  const auto multiply = [&](Size first, Size count) {
+    backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
+                 SH.block(first, 0, count, m));
+  };
+  const auto fetch = [&] {
+    timeline_.gather(targets.rows(), Z);
+    touches_window_ = sum_window(targets.rows(), sums);
+    if (aside && touches_window_) {
+      backend.multiply_add(Op::none, Op::none, T(1), U_T(), Z, sums, W_);
+    } else if (knows_W_) {
+      backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
+    }
+  };
+  backend.share(height, rows_in_piece, std::ref(multiply), std::ref(fetch));
   account_.target_columns += std::min(targets.count(), m);
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);
-  const auto UH = SH.block(d, 0, d, m);
-  if (!knows_W_) {
-    backend.observe_targets(H, H_hat, UH, Z, sums, targets, statistics.q, statistics.o);
-  } else if (backend.overlaps({Op::none, Op::none, d, targets.count(), d})) {  // W is for later: nobody waits for it
-    W_ = VtG_.scratch(d, targets.count());
-    if (touches_window_) {
-      backend.multiply_add(Op::none, Op::none, T(1), U_T(), Z, sums, W_);
-    } else {
-      backend.gemm(Op::none, Op::none, T(1), U_T(), Z, T(0), W_);
-    }
-    backend.observe_targets(H, H_hat, UH, Z, sums, targets, statistics.q, statistics.o);
-  } else {
-    W_ = sums_.scratch(d, targets.count());
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
+  if (knows_W_ && !aside) {
     backend.observe_targets(H, H_hat, H, W_, {}, targets, statistics.q, statistics.o);
+  } else {
+    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
   }
   common_.observe(H, targets, statistics);
 }

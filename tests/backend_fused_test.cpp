@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <mutex>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -219,6 +223,41 @@ TEST_P(BackendTest, SideBySideDoesBothAndPassesOnWhatEitherThrows) {
     const auto fail = [] { throw std::runtime_error("half of it"); };
     EXPECT_THROW(backend.side_by_side(fail, [] {}), std::runtime_error);
     EXPECT_THROW(backend.side_by_side([] {}, fail), std::runtime_error);
+  });
+}
+
+TEST_P(BackendTest, ShareDoesEveryPieceAndTheTaskOnce) {
+  run([]<class T>(Backend<T>& backend) {
+    std::vector<std::pair<Size, Size>> before;
+    for (const Size extent : {0, 1, 31, 32, 33, 600, 728}) {
+      for (int run = 0; run < 20; ++run) {
+        std::vector<std::atomic<int>> done(static_cast<std::size_t>(extent));
+        std::vector<std::pair<Size, Size>> pieces;
+        std::mutex mutex;
+        std::atomic<int> tasks = 0;
+        backend.share(
+            extent, 32,
+            [&](Size first, Size count) {
+              for (Size i = first; i < first + count; ++i) ++done[static_cast<std::size_t>(i)];
+              const std::lock_guard lock(mutex);
+              pieces.emplace_back(first, count);
+            },
+            [&] { ++tasks; });
+        EXPECT_EQ(tasks, 1);
+        for (const auto& times : done) ASSERT_EQ(times, 1);
+        for (const auto& [first, count] : pieces) EXPECT_EQ(first % 32, 0);
+        std::sort(pieces.begin(), pieces.end());
+        if (run > 0) EXPECT_EQ(pieces, before) << "pieces depend on who was faster";
+        before = pieces;
+      }
+    }
+    const auto fail = [] { throw std::runtime_error("part of it"); };
+    EXPECT_THROW(backend.share(
+                     100, 32, [&](Size, Size) { fail(); }, [] {}),
+                 std::runtime_error);
+    EXPECT_THROW(backend.share(
+                     100, 32, [](Size, Size) {}, fail),
+                 std::runtime_error);
   });
 }
 

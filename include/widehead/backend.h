@@ -322,6 +322,17 @@ class Backend {
 
   /// Rows of V that are best treated at once when streaming through all D of them.
   virtual Size rows_per_block(Size dim) const = 0;
+
+  // ── threads ───────────────────────────────────────────────────────────────────────────────────
+  /// work(first, count) for pieces that make up [0, extent), which start at multiples of `granule`, and task() once:
+  /// two things that do not depend on each other. Who has threads lets one begin with the task, all others with
+  /// pieces; which pieces there are does not depend on who is faster. Calls from within stay on their thread.
+  virtual void share(Size extent, Size granule, const std::function<void(Size, Size)>& work,
+                     const std::function<void()>& task) {
+    (void)granule;
+    work(0, extent);
+    task();
+  }
 };
 
 /// Dense linear algebra on the CPU: oneDNN's or the BLAS's GEMM, LAPACK, OpenMP.

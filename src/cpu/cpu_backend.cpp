@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -82,6 +83,25 @@ void CpuBackend<T>::side_by_side(const std::function<void()>& first, const std::
   for_each_thread(std::min(threads_, 2), [&](Size rank, Size team) {
     if (rank == 0) first();
     if (rank == team - 1) second();
+  });
+}
+
+/// Pieces of half of what is left for each of two threads, a third for three and so on: large ones, which are fast,
+/// first, and small ones last, so that all end at about the same time.
+template <class T>
+void CpuBackend<T>::share(Size extent, Size granule, const std::function<void(Size, Size)>& work,
+                          const std::function<void()>& task) {
+  std::atomic<Size> next = 0;
+  for_each_thread(threads_, [&](Size rank, Size team) {
+    if (rank == team - 1) task();
+    Size first = next;
+    while (first < extent) {
+      const Size wanted = (extent - first + team - 1) / team;
+      const Size last = std::min(extent, first + (wanted + granule - 1) / granule * granule);
+      if (!next.compare_exchange_weak(first, last)) continue;
+      work(first, last - first);
+      first = next;
+    }
   });
 }
 
