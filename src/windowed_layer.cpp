@@ -124,7 +124,8 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
       backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
     }
   };
-  backend.share(height, rows_in_piece, std::ref(multiply), std::ref(fetch));
+  const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
+  backend.share(height, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
   account_.target_columns += std::min(targets.count(), m);
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);

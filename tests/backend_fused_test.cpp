@@ -236,7 +236,7 @@ TEST_P(BackendTest, ShareDoesEveryPieceAndTheTaskOnce) {
         std::mutex mutex;
         std::atomic<int> tasks = 0;
         backend.share(
-            extent, 32,
+            extent, 32, 1e9,
             [&](Size first, Size count) {
               for (Size i = first; i < first + count; ++i) ++done[static_cast<std::size_t>(i)];
               const std::lock_guard lock(mutex);
@@ -247,16 +247,18 @@ TEST_P(BackendTest, ShareDoesEveryPieceAndTheTaskOnce) {
         for (const auto& times : done) ASSERT_EQ(times, 1);
         for (const auto& [first, count] : pieces) EXPECT_EQ(first % 32, 0);
         std::sort(pieces.begin(), pieces.end());
-        if (run > 0) EXPECT_EQ(pieces, before) << "pieces depend on who was faster";
+        if (run > 0) {
+          EXPECT_EQ(pieces, before) << "pieces depend on who was faster";
+        }
         before = pieces;
       }
     }
     const auto fail = [] { throw std::runtime_error("part of it"); };
     EXPECT_THROW(backend.share(
-                     100, 32, [&](Size, Size) { fail(); }, [] {}),
+                     100, 32, 1e9, [&](Size, Size) { fail(); }, [] {}),
                  std::runtime_error);
     EXPECT_THROW(backend.share(
-                     100, 32, [](Size, Size) {}, fail),
+                     100, 32, 1e9, [](Size, Size) {}, fail),
                  std::runtime_error);
   });
 }

@@ -327,9 +327,9 @@ class Backend {
   /// work(first, count) for pieces that make up [0, extent), which start at multiples of `granule`, and task() once:
   /// two things that do not depend on each other. Who has threads lets one begin with the task, all others with
   /// pieces; which pieces there are does not depend on who is faster. Calls from within stay on their thread.
-  virtual void share(Size extent, Size granule, const std::function<void(Size, Size)>& work,
-                     const std::function<void()>& task) {
-    (void)granule;
+  /// @param flops  of all pieces: few are not worth a second thread
+  virtual void share(Size extent, [[maybe_unused]] Size granule, [[maybe_unused]] double flops,
+                     const std::function<void(Size, Size)>& work, const std::function<void()>& task) {
     work(0, extent);
     task();
   }

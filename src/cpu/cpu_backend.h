@@ -19,7 +19,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   int threads() const override { return threads_; }
   void wait() override {}
   void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override;
-  void share(Size extent, Size granule, const std::function<void(Size, Size)>& work,
+  void share(Size extent, Size granule, double flops, const std::function<void(Size, Size)>& work,
              const std::function<void()>& task) override;
 
   Memory& memory() override { return Memory::host(); }
