@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace widehead::cuda {
 namespace {
@@ -125,41 +126,39 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
   return instructions_.back();
 }
 
-/// Among all blocks from one on, those before it having more to do: such that the last to finish does so soonest.
+/// Among all blocks from one on, such that the last to finish does so soonest: those with more to do than others are
+/// left out, if the others have the time.
 void Program::share_out(Instruction& instruction, int blocks) {
   // A stretch of blocks with the same to do ends where the next one begins.
   const auto end = [&](std::size_t k) { return k + 1 < busy_.size() ? busy_[k + 1].first_block : blocks; };
+  // From a stretch on: how many tiles for each block, and before which one there is one more.
+  const auto shares = [&](std::size_t from) {
+    const int first = busy_[from].first_block, count = blocks - first;
+    return std::pair{instruction.tiles / count, first + instruction.tiles % count};
+  };
+  const auto time = [&](int tiles) { return instruction.cost * static_cast<float>(tiles); };
   const auto finish = [&](std::size_t from) {
-    const int first = busy_[from].first_block, count = blocks - first, each = instruction.tiles / count,
-              longer = first + instruction.tiles % count;
+    const auto [each, border] = shares(from);
     float last = 0;
     for (std::size_t k = from; k < busy_.size(); ++k) {
-      const bool has_longer = busy_[k].first_block<longer, has_shorter = end(k)> longer && each > 0;
-      if (has_longer || has_shorter) {
-        last = std::max(last, busy_[k].until + instruction.cost * static_cast<float>(has_longer ? each + 1 : each));
-      }
+      const int most = busy_[k].first_block < border ? each + 1 : each;
+      if (most > 0) last = std::max(last, busy_[k].until + time(most));
     }
     return last;
   };
   std::size_t best = 0;
-  float soonest = finish(0);
   for (std::size_t from = 1; from < busy_.size(); ++from) {
-    if (const float last = finish(from); last < soonest) {
-      soonest = last;
-      best = from;
-    }
+    if (finish(from) < finish(best)) best = from;
   }
-  const int first = busy_[best].first_block, count = blocks - first, each = instruction.tiles / count,
-            longer = first + instruction.tiles % count;
-  instruction.first_block = first;
-  std::size_t k = best;
-  while (k < busy_.size() && busy_[k].first_block < longer) {
-    if (end(k) > longer) {
-      busy_.insert(busy_.begin() + static_cast<std::ptrdiff_t>(k) + 1, {longer, busy_[k].until});
+  const auto [each, border] = shares(best);
+  instruction.first_block = busy_[best].first_block;
+  for (std::size_t k = best; k < busy_.size(); ++k) {
+    const bool before = busy_[k].first_block < border;
+    if (before && end(k) > border) {
+      busy_.insert(busy_.begin() + static_cast<std::ptrdiff_t>(k) + 1, {border, busy_[k].until});
     }
-    busy_[k++].until += instruction.cost * static_cast<float>(each + 1);
+    busy_[k].until += time(before ? each + 1 : each);
   }
-  for (; k < busy_.size(); ++k) busy_[k].until += instruction.cost * static_cast<float>(each);
 }
 
 /// The instructions in the order of their phases, to `to`, shared out among so many blocks.
