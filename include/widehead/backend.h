@@ -94,7 +94,15 @@ class Backend {
     first();
     second();
   }
-
+  /// work(first, count) for pieces that make up [0, extent), which start at multiples of `granule`, and task() once:
+  /// two things that do not depend on each other. Who has threads lets one begin with the task, all others with
+  /// pieces; which pieces there are does not depend on who is faster. Calls from within stay on their thread.
+  /// @param flops  of all pieces: few are not worth a second thread
+  virtual void share(Size extent, [[maybe_unused]] Size granule, [[maybe_unused]] double flops,
+                     const std::function<void(Size, Size)>& work, const std::function<void()>& task) {
+    work(0, extent);
+    task();
+  }
   /// Whether a product of this shape is done beside others that it does not need, and they beside it: a few more
   /// products then cost less than one that waits for another.
   virtual bool overlaps(const GemmShape&) const { return false; }
@@ -322,17 +330,6 @@ class Backend {
 
   /// Rows of V that are best treated at once when streaming through all D of them.
   virtual Size rows_per_block(Size dim) const = 0;
-
-  // ── threads ───────────────────────────────────────────────────────────────────────────────────
-  /// work(first, count) for pieces that make up [0, extent), which start at multiples of `granule`, and task() once:
-  /// two things that do not depend on each other. Who has threads lets one begin with the task, all others with
-  /// pieces; which pieces there are does not depend on who is faster. Calls from within stay on their thread.
-  /// @param flops  of all pieces: few are not worth a second thread
-  virtual void share(Size extent, [[maybe_unused]] Size granule, [[maybe_unused]] double flops,
-                     const std::function<void(Size, Size)>& work, const std::function<void()>& task) {
-    work(0, extent);
-    task();
-  }
 };
 
 /// Dense linear algebra on the CPU: oneDNN's or the BLAS's GEMM, LAPACK, OpenMP.

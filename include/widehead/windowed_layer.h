@@ -101,7 +101,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   GramUpdate<T> gram_update_;
   Matrix<T> T_;                  // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
   Matrix<T> Z_;                  // d x rows of the minibatch: their V, expressed now
-  Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, Γ̂
+  Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, or W_i; Γ̂
   Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i, or W_i
   bool touches_window_ = false;  // whether any row of the minibatch has a part there
   bool knows_W_ = false;         // whether W_ has W_i for the rows of the minibatch
