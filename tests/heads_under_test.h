@@ -114,12 +114,20 @@ inline std::vector<HeadCase> all_heads() {
   return heads;
 }
 
-/// The given heads in the precisions they exist in, and on the first GPU where there is one.
-inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads) {
+/// What a GPU keeps in other places than the host does, for tests of many small steps, which take long there: the plain
+/// heads, and the windowed one in a hurry.
+inline std::vector<HeadCase> heads_on_gpu() {
+  auto heads = fast_heads();
+  heads.push_back({.label = "windowed_flip", .options = windowed_options(1, 0.2, 2)});
+  return heads;
+}
+
+/// The given heads in the precisions they exist in, and on the first GPU where there is one: there the same or others.
+inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads, const std::vector<HeadCase>& on_gpu) {
   std::vector<HeadCase> cases;
   for (const std::string device : {"cpu", "cuda"}) {
     if (device == "cuda" && cuda_devices() == 0) continue;
-    for (auto head : heads) {
+    for (auto head : device == "cpu" ? heads : on_gpu) {
       if (device == "cuda" && head.options.head == "reference") continue;
       for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
         if (dtype == Dtype::f32 && !head.exists_in_float) continue;
@@ -131,6 +139,7 @@ inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads) {
   }
   return cases;
 }
+inline std::vector<HeadCase> in_each_dtype(const std::vector<HeadCase>& heads) { return in_each_dtype(heads, heads); }
 
 /// For INSTANTIATE_TEST_SUITE_P.
 inline std::string case_name(const testing::TestParamInfo<HeadCase>& info) {

@@ -58,7 +58,7 @@ class StateTest : public HeadTest {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, StateTest, testing::ValuesIn(in_each_dtype(all_heads())), case_name);
+INSTANTIATE_TEST_SUITE_P(All, StateTest, testing::ValuesIn(in_each_dtype(all_heads(), heads_on_gpu())), case_name);
 
 TEST_P(StateTest, ResumedRunIsBitIdentical) {
   run([&]<class T>() {
@@ -70,7 +70,7 @@ TEST_P(StateTest, ResumedRunIsBitIdentical) {
       const auto state = save(*layer);
       load(state, *resumed);
       EXPECT_EQ(save(*resumed), state) << "what is loaded is what was saved";
-      expect_same_course<T>(*layer, *resumed, dice, course, 300);
+      expect_same_course<T>(*layer, *resumed, dice, course, GetParam().device == "cpu" ? 300 : 60);
       for (const auto& [name, value] : before) at_cut[name] = std::max(at_cut[name], value);
       for (const auto& [name, value] : figures(*layer)) happened[name] += value - before.at(name);
     });

@@ -81,7 +81,8 @@ class Tampering {
 };
 
 class TamperedStateTest : public HeadTest {};
-INSTANTIATE_TEST_SUITE_P(All, TamperedStateTest, testing::ValuesIn(in_each_dtype(all_heads())), case_name);
+INSTANTIATE_TEST_SUITE_P(All, TamperedStateTest, testing::ValuesIn(in_each_dtype(all_heads(), heads_on_gpu())),
+                         case_name);
 
 TEST_P(TamperedStateTest, NothingMayBeMissingOrLeftOverOrOfAnotherType) {
   run([&]<class T>() {
