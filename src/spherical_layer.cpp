@@ -38,6 +38,7 @@ double SphericalLayer<T>::compute_loss(ConstView<T> H, const SparseBatch<T>& tar
 template <class T>
 void SphericalLayer<T>::observe_targets(ConstView<T> H, const SparseBatch<T>& targets) {
   auto& Y = derivatives_.Gamma;
+  expect(targets.indices());
   Y.assign(targets);
   const Size m = H.cols, entries = Y.nonzeros();
   const auto room = statistics_room_.scratch(3 * m + entries, 1);

@@ -25,7 +25,7 @@ Index Timeline<T>::product_for(Epoch epoch) const {
 template <class T>
 void Timeline<T>::gather_by_products(std::span<const Index> rows, MatrixView<T> Z) {
   if (rows.empty()) return;
-  fetch_stamps(rows);
+  expect(rows);
   present_rows_.assign(rows.begin(), rows.end());
   matrix_.resize(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) {
@@ -61,6 +61,7 @@ void Timeline<T>::merge_by_products() {
     const std::size_t first = blocks_.size() - radix;
     moving_rows_.clear();
     for (std::size_t i = first + 1; i < blocks_.size(); ++i) {
+      expect(blocks_[i].panel.start_rows);
       for (const Index row : blocks_[i].panel.start_rows) {
         if (epoch_of(row) == blocks_[i].start()) moving_rows_.push_back(row);
       }
@@ -74,6 +75,7 @@ void Timeline<T>::merge_by_products() {
       account_.rows_moved += static_cast<std::int64_t>(group.size());
     }
     auto& start_rows = blocks_[first].panel.start_rows;
+    expect(start_rows);
     std::erase_if(start_rows, [&](Index row) { return epoch_of(row) != blocks_[first].start(); });
     ++blocks_[first].level;
     while (blocks_.size() > first + 1) {

@@ -29,6 +29,7 @@ class SparseBatch {
   Size nonzeros() const { return static_cast<Size>(indices_.size()); }      ///< entries in all
   Size begin(Size example) const { return offsets_[static_cast<std::size_t>(example)]; }
   Size end(Size example) const { return offsets_[static_cast<std::size_t>(example) + 1]; }
+  std::span<const Index> indices() const { return indices_; }
   Index index(Size entry) const { return indices_[static_cast<std::size_t>(entry)]; }
   T value(Size entry) const { return values_[static_cast<std::size_t>(entry)]; }
   bool weighted() const { return !weights_.empty(); }

@@ -78,6 +78,8 @@ class SphericalLayer : public OutputLayer<T> {
   double settle_steps() override;
   void compute_log_prob(ConstView<T> H, const SparseBatch<T>& targets, std::span<double> out) override;
 
+  /// These outputs are asked for next: what is kept of them far apart in the host's memory may be on its way meanwhile.
+  virtual void expect(std::span<const Index> /*rows*/) const {}
   /// q and o of H, and s where the loss uses it. `statistics` has the right sizes.
   virtual void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) = 0;
   /// ∇H, after observe with the same H.

@@ -60,6 +60,10 @@ class Timeline {
   const TimelineOptions& options() const { return options_; }  ///< with what 0 stood for
   Epoch now() const { return now_; }
 
+  /// Of D stamps those of a minibatch are far from one another: all are on their way before the first is looked at.
+  void expect(std::span<const Index> rows) const {
+    for (const Index row : rows) __builtin_prefetch(stamps() + row);
+  }
   /// Z ← the given rows (distinct), expressed now. Changes nothing.
   void gather(std::span<const Index> rows, MatrixView<T> Z);
   /// Stores Z, made by gather, as these rows at the present epoch; only rows that were behind are written, and
@@ -112,10 +116,6 @@ class Timeline {
   Epoch epoch_of(Index row) const { return stamps()[row] == untouched ? 0 : stamps()[row] - 1; }
   bool is_zero(Index row) const { return zero_ && stamps()[row] == untouched; }
   Epoch* stamps() const { return static_cast<Epoch*>(stamps_.data()); }
-  /// Of D stamps those of a minibatch are far from one another: all are on their way before the first is looked at.
-  void fetch_stamps(std::span<const Index> rows) const {
-    for (const Index row : rows) __builtin_prefetch(stamps() + row);
-  }
   void stamp(Index row, Epoch epoch);
 
   void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);

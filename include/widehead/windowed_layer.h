@@ -49,6 +49,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   const RowStore<T>& rows() const { return store_; }
 
  protected:
+  void expect(std::span<const Index> rows) const override { timeline_.expect(rows); }
   void observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) override;
   void backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) override;
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
