@@ -2,6 +2,7 @@
 
 #include "widehead/backend.h"
 
+#include <chrono>
 #include <vector>
 
 namespace widehead {
@@ -17,11 +18,34 @@ class HostReadback final : public Readback {
   std::vector<double> values_;
 };
 
+/// What the host is asked for is done.
+class HostStopwatch final : public Stopwatch {
+ public:
+  void mark() override { marks_.push_back(Clock::now()); }
+  std::vector<double> take_laps() override {
+    std::vector<double> laps;
+    for (std::size_t k = 1; k < marks_.size(); ++k) {
+      laps.push_back(std::chrono::duration<double>(marks_[k] - marks_[k - 1]).count());
+    }
+    marks_.clear();
+    return laps;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::vector<Clock::time_point> marks_;
+};
+
 }  // namespace
 
 template <class T>
 std::unique_ptr<Readback> Backend<T>::make_readback() {
   return std::make_unique<HostReadback>();
+}
+
+template <class T>
+std::unique_ptr<Stopwatch> Backend<T>::make_stopwatch() {
+  return std::make_unique<HostStopwatch>();
 }
 
 /// Column by column, with room of its own: only tests keep products on a CPU.

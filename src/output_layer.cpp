@@ -138,7 +138,6 @@ void OutputLayer<T>::enqueue_step(ConstView<T> H, const SparseBatch<T>& targets,
     throw std::invalid_argument("enqueue_step: H and grad_H must be in the memory of device " + backend_->device());
   }
   if (take_step_later(H, targets, static_cast<T>(eta), grad_H)) {
-    backend_->submit();
     ++steps_;
   } else {
     enqueued_loss_ += step(H, targets, eta, grad_H);

@@ -91,6 +91,24 @@ TEST_P(BackendTest, ReadbacksBringWhatWasThereWhenTheyWereSent) {
   });
 }
 
+TEST_P(BackendTest, StopwatchesTellWhatWasBetweenTheirPoints) {
+  run([]<class T>(Backend<T>& backend) {
+    const auto watch = backend.make_stopwatch();
+    EXPECT_TRUE(watch->take_laps().empty());
+    Matrix<T> A(400, 400, backend.memory()), B(400, 400, backend.memory()), C(400, 400, backend.memory());
+    for (int turn = 0; turn < 2; ++turn) {  // the second begins anew
+      watch->mark();
+      for (int k = 0; k < 20; ++k) backend.gemm(Op::none, Op::none, T(1), A, B, T(1), C);
+      watch->mark();
+      watch->mark();
+      const auto laps = watch->take_laps();
+      ASSERT_EQ(laps.size(), 2U);
+      EXPECT_GT(laps[0], 0);
+      EXPECT_GE(laps[1], 0);
+    }
+  });
+}
+
 TEST_P(BackendTest, ColumnsMoveFromAndToMemoryOfTheHost) {
   run([&]<class T>(Backend<T>& backend) {
     EXPECT_GT(backend.free_memory(), std::size_t{1} << 20);

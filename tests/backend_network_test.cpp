@@ -150,6 +150,48 @@ TEST_P(BackendTest, ActivateBackwardMultipliesByTheSlope) {
   });
 }
 
+/// As a layer does it, where a device may do both at once: s(AB + b1ᵀ), and C ∘ s′.
+TEST_P(BackendTest, ActivationsAndSlopesFollowProducts) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(54);
+    const std::vector<Shape> of_C = {{1, 1}, {5, 33}, {40, 70}, {300, 128}};
+    for (const auto& [name, s] : activation_names()) {
+      for (const auto& [rows, cols] : of_C) {
+        for (const bool bias_comes_late : {false, true}) {
+          SCOPED_TRACE(fmt::format("{}, {} x {}, bias comes late: {}", name, rows, cols, bias_comes_late));
+          constexpr Size depth = 37;
+          const auto A = dice.matrix<T>(rows, depth), B = dice.matrix<T>(depth, cols), b = dice.matrix<T>(rows, 1);
+          Both<T> a(backend, A), c(backend, B), source(backend, b), bias(backend, rows, 1), y(backend, rows, cols),
+              g(backend, rows, cols);
+          if (!bias_comes_late) backend.copy(source.device(), bias.device());
+          backend.gemm(Op::none, Op::none, T(1), a.device(), c.device(), T(0), y.device());
+          if (bias_comes_late) backend.copy(source.device(), bias.device());
+          backend.activate(s, bias.device(), y.device());
+          backend.gemm(Op::none, Op::none, T(1), a.device(), c.device(), T(0), g.device());
+          backend.activate_backward(s, y.device(), g.device());
+          Matrix<double> truth(rows, cols), slopes(rows, cols);
+          for (Size j = 0; j < cols; ++j) {
+            for (Size i = 0; i < rows; ++i) {
+              double x = 0;
+              for (Size k = 0; k < depth; ++k) x += static_cast<double>(A(i, k)) * static_cast<double>(B(k, j));
+              const double at = x + static_cast<double>(b(i, 0));
+              truth(i, j) = definition(s, at);
+              // Where relu's argument is 0 but for rounding, either slope will do: the one that was taken.
+              const bool on_the_edge = s == Activation::relu && std::abs(at) < 1e-4;
+              const double slope = on_the_edge ? (y(i, j) > T(0) ? 1 : 0) : slope_of_definition(s, at);
+              slopes(i, j) = x * slope;
+            }
+          }
+          const double tolerance = 64 * tolerance::epsilon<T>, scale = norm(A) * norm(B) + norm(truth);
+          EXPECT_TRUE(is_near<T>(y.host(), truth, tolerance, scale));
+          EXPECT_TRUE(is_near<T>(g.host(), slopes, tolerance, scale));
+          EXPECT_TRUE(y.rim_is_intact() && g.rim_is_intact());
+        }
+      }
+    }
+  });
+}
+
 TEST_P(BackendTest, SumColumnsOverwritesWithTheSum) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(54);

@@ -15,6 +15,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "widehead/activation.h"
 #include "widehead/adam.h"
@@ -71,6 +72,20 @@ class Readback {
   virtual void send(ConstView<double> values) = 0;
   /// What was sent last, once it is there; valid until the next is. Later work is not waited for.
   virtual std::span<const double> receive() = 0;
+};
+
+/// When a device came to certain points of what it was asked for; the host does not wait until it wants to know.
+class Stopwatch {
+ public:
+  Stopwatch() = default;
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  virtual ~Stopwatch() = default;
+
+  /// The next point: all that was asked for so far is done.
+  virtual void mark() = 0;
+  /// Seconds from each point to the next, once the last has been reached. The points are forgotten then.
+  virtual std::vector<double> take_laps() = 0;
 };
 
 template <class T>
@@ -140,6 +155,7 @@ class Backend {
   }
   /// For numbers of memory(), each on its way by itself.
   virtual std::unique_ptr<Readback> make_readback();
+  virtual std::unique_ptr<Stopwatch> make_stopwatch();
 
   // ── dense products ────────────────────────────────────────────────────────────────────────────
   /// C ← α op(A) op(B) + β C. With β = 0, C is not read.

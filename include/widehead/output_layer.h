@@ -89,7 +89,8 @@ class OutputLayer {
   /// The same step for a device that works by itself: nobody waits, neither for the loss, which is added to what the
   /// next `settle` returns, nor to see whether H and the step are finite. `settle` tells that too; a layer that went
   /// wrong so has taken steps it should not have, and must be loaded or made anew. Views must be of the backend's
-  /// memory. Heads that look at their results in between, and all heads on the CPU, take the step at once.
+  /// memory. The device may put the step off until there is more to do, or until Backend::submit. Heads that look at
+  /// their results in between, and all heads on the CPU, take the step at once.
   void enqueue_step(ConstView<T> H, const SparseBatch<T>& targets, double eta, MatrixView<T> grad_H);
   /// Whether it is so here: a step that is enqueued is not waited for.
   virtual bool enqueues() const { return false; }

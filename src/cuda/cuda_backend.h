@@ -40,6 +40,7 @@ class CudaBackend final : public Backend<T> {
   void transfer_bytes(const void* from, std::size_t from_stride, void* to, std::size_t to_stride, std::size_t width,
                       std::size_t count) override;
   std::unique_ptr<Readback> make_readback() override;
+  std::unique_ptr<Stopwatch> make_stopwatch() override;
 
   void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override;
   void symmetrize(MatrixView<T> A) override;
@@ -137,7 +138,7 @@ class CudaBackend final : public Backend<T> {
   Size rows_per_block(Size dim) const override;
 
  private:
-  cublasHandle_t blas() const {
+  cublasHandle_t blas() {
     stream();
     return blas_.get();
   }
@@ -190,6 +191,7 @@ class CudaBackend final : public Backend<T> {
   cuda::Multiply product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) const;
   void write_down(const cuda::Multiply& product, std::initializer_list<cuda::Range> reads,
                   std::initializer_list<cuda::Range> writes);
+  bool add_to_product(cuda::After after, Activation s, ConstView<T> y, MatrixView<T> C);
   /// To which another is added, of F and G, which are as A and B are.
   void add_second(cuda::Multiply& product, ConstView<T> F, ConstView<T> G) const;
   bool is_small(Size rows, Size cols, Size depth) const;

@@ -60,6 +60,12 @@ inline Size multiply_tiles(Size rows, Size cols, bool fine) {
   const Size edge = fine ? 16 : 32;
   return ((rows + edge - 1) / edge) * ((cols + edge - 1) / edge);
 }
+/// What becomes of the elements of a product.
+enum class After : int {
+  nothing,
+  activate,  ///< c ← s(c + b), b of its row, if there are any
+  slope,     ///< c ← c s′, by s(…) = y at its place
+};
 /// C ← α (op(A) op(B) + op(F) op(G)) + βD, in float (multiply.cuh).
 struct Multiply {
   const float *A, *B, *D;
@@ -76,6 +82,10 @@ struct Multiply {
   const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;
+  After after;  ///< only where neither symmetric nor with a sum
+  Activation activation;
+  const float* y;  ///< or b
+  int y_stride;
 };
 
 /// Columns of one matrix, or of none: from `first` on in the order of `columns`.

@@ -8,6 +8,7 @@
 /// to 68: a thread reads four steps of the depth at once, and the eight rows of a warp are on different banks. One that
 /// is consecutive across the depth lies there step after step, and a thread reads its rows at once.
 
+#include "activation.cuh"
 #include "fetch.cuh"
 #include "instructions.h"
 
@@ -104,6 +105,16 @@ __device__ __forceinline__ void read_slice(const float* slice, int number, int k
       }
     }
   }
+}
+
+/// What becomes of an element of a product.
+__device__ inline float after_product(const Multiply& x, int row, int column, float value) {
+  switch (x.after) {
+    case After::activate: return activation_of(x.activation, x.y == nullptr ? value : value + x.y[row]);
+    case After::slope: return value * slope_of(x.activation, x.y[row + static_cast<Size>(column) * x.y_stride]);
+    case After::nothing: break;
+  }
+  return value;
 }
 
 /// @param B_names, C_names  only where `named`: which columns of B are multiplied, and where their products go
@@ -205,7 +216,8 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     if (x.symmetric) {
       turned[c * (edge + 1) + lane] = value;
     } else if (row < x.rows && column < x.cols) {
-      x.C[row + static_cast<Size>(named ? C_names[column] : column) * x.C_stride] = value;
+      x.C[row + static_cast<Size>(named ? C_names[column] : column) * x.C_stride] =
+          named ? value : after_product(x, row, column, value);
       if (x.sum != nullptr) x.sum[row + static_cast<Size>(column) * x.sum_stride] = above[p] + value;
     }
   }

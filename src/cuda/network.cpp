@@ -7,16 +7,37 @@ namespace widehead {
 using cuda::Element;
 using cuda::range;
 
+/// Makes of the last instruction, if it is a product that goes to C, one after which something is done with its
+/// elements.
+template <class T>
+bool CudaBackend<T>::add_to_product(cuda::After after, Activation s, ConstView<T> y, MatrixView<T> C) {
+  if constexpr (std::is_same_v<T, float>) {
+    const auto* product = program().template last<cuda::Multiply>(cuda::Kind::multiply);
+    if (product == nullptr || product->C != C.data || product->C_stride != C.stride || product->rows != C.rows ||
+        product->cols != C.cols || product->after != cuda::After::nothing || product->symmetric ||
+        product->sum != nullptr) {
+      return false;
+    }
+    auto both = *product;
+    both.after = after, both.activation = s;
+    both.y = y.data, both.y_stride = static_cast<int>(y.stride);
+    return program().replace_last(cuda::Kind::multiply, cuda::multiply_tiles(C.rows, C.cols, both.fine), both,
+                                  {range(y)}, {range(C)});
+  }
+  return false;
+}
+
 template <class T>
 void CudaBackend<T>::activate(Activation s, ConstView<T> b, MatrixView<T> A) {
   if (s == Activation::identity && b.empty()) return;
+  if (add_to_product(cuda::After::activate, s, b, A)) return;
   write_down({.what = Element::activate, .activation = s, .rows = A.rows, .cols = A.cols, .C = A, .a = b.data},
              {range(A), range(b)}, {range(A)});
 }
 
 template <class T>
 void CudaBackend<T>::activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) {
-  if (s == Activation::identity) return;
+  if (s == Activation::identity || add_to_product(cuda::After::slope, s, A, G)) return;
   write_down({.what = Element::slope, .activation = s, .rows = G.rows, .cols = G.cols, .A = A, .C = G},
              {range(A), range(G)}, {range(G)});
 }

@@ -17,9 +17,7 @@ constexpr std::size_t instructions_bytes = sizeof(Instruction) * most_instructio
 
 /// Exact for pieces at the same distance, as two blocks of one matrix; careful otherwise.
 bool overlap(const Range& a, const Range& b) {
-  if (a.count == 0 || b.count == 0 || a.width == 0 || b.width == 0) return false;
-  const auto end = [](const Range& x) { return x.first + (x.count - 1) * x.stride + x.width; };
-  if (end(a) <= b.first || end(b) <= a.first) return false;
+  if (a.end <= b.first || b.end <= a.first || a.first == a.end || b.first == b.end) return false;
   if (a.stride != b.stride || a.width > a.stride || b.width > b.stride) return true;
   const std::size_t offset =
       b.first >= a.first ? (b.first - a.first) % a.stride : (a.stride - (a.first - b.first) % a.stride) % a.stride;

@@ -48,19 +48,24 @@ inline constexpr int most_instructions = 32;  ///< they lie in shared memory, of
 inline constexpr int program_threads = 256;
 inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
 
-/// What an operation reads or writes: `count` pieces of `width` bytes, `stride` apart.
+/// What an operation reads or writes: pieces of `width` bytes, `stride` apart, the last of which ends at `end`; nothing
+/// where that is `first`.
 struct Range {
-  std::uintptr_t first;
-  std::size_t width, stride, count;
+  std::uintptr_t first, end;
+  std::size_t width, stride;
 };
 template <class U>
 Range range(MatrixView<U> A) {
-  return {reinterpret_cast<std::uintptr_t>(A.data), static_cast<std::size_t>(A.rows) * sizeof(U),
-          static_cast<std::size_t>(A.stride) * sizeof(U), static_cast<std::size_t>(A.data == nullptr ? 0 : A.cols)};
+  const auto first = reinterpret_cast<std::uintptr_t>(A.data);
+  const std::size_t width = static_cast<std::size_t>(A.rows) * sizeof(U),
+                    stride = static_cast<std::size_t>(A.stride) * sizeof(U);
+  const bool empty = A.data == nullptr || A.rows == 0 || A.cols == 0;
+  return {first, empty ? first : first + static_cast<std::size_t>(A.cols - 1) * stride + width, width, stride};
 }
 template <class U>
 Range range(const U* data, std::size_t count) {
-  return {reinterpret_cast<std::uintptr_t>(data), count * sizeof(U), count * sizeof(U), count > 0 ? std::size_t{1} : 0};
+  const auto first = reinterpret_cast<std::uintptr_t>(data);
+  return {first, first + count * sizeof(U), count * sizeof(U), count * sizeof(U)};
 }
 bool overlap(const Range& a, const Range& b);
 

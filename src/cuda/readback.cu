@@ -1,4 +1,4 @@
-/// What keeps a trainer from waiting: norms that stay on the device, and numbers on their way from there.
+/// What keeps a trainer from waiting: norms that stay on the device, and numbers and times on their way from there.
 
 #include "cuda_backend.h"
 #include "kernels.h"
@@ -42,6 +42,31 @@ class CudaReadback final : public Readback {
   cuda::Buffer values_;
   std::size_t count_ = 0;
   cuda::Event arrived_;
+};
+
+/// Events, kept for the next time.
+class CudaStopwatch final : public Stopwatch {
+ public:
+  explicit CudaStopwatch(std::shared_ptr<cuda::Context> context) : context_(std::move(context)) {}
+
+  void mark() override {
+    context_->device.make_current();
+    context_->program.start();
+    if (count_ == marks_.size()) marks_.push_back(std::make_unique<cuda::Event>(cudaEventDefault));
+    marks_[count_++]->record(context_->stream.get());
+  }
+  std::vector<double> take_laps() override {
+    std::vector<double> laps;
+    if (count_ > 0) marks_[count_ - 1]->wait();
+    for (std::size_t k = 1; k < count_; ++k) laps.push_back(marks_[k]->seconds_since(*marks_[k - 1]));
+    count_ = 0;
+    return laps;
+  }
+
+ private:
+  std::shared_ptr<cuda::Context> context_;
+  std::vector<std::unique_ptr<cuda::Event>> marks_;
+  std::size_t count_ = 0;
 };
 
 /// Every thread sums its own elements, then warps, then their sums, all in a fixed order.
@@ -104,6 +129,11 @@ std::unique_ptr<Readback> CudaBackend<T>::make_readback() {
 }
 
 template <class T>
+std::unique_ptr<Stopwatch> CudaBackend<T>::make_stopwatch() {
+  return std::make_unique<CudaStopwatch>(context_);
+}
+
+template <class T>
 std::size_t CudaBackend<T>::free_memory() const {
   context_->device.make_current();
   std::size_t free = 0, total = 0;
@@ -116,6 +146,7 @@ std::size_t CudaBackend<T>::free_memory() const {
   template void CudaBackend<T>::limit_norm(ConstView<double>, double, MatrixView<T>);          \
   template void CudaBackend<T>::combine_own(const RowGroups<T>&, ConstView<T>, MatrixView<T>); \
   template std::unique_ptr<Readback> CudaBackend<T>::make_readback();                          \
+  template std::unique_ptr<Stopwatch> CudaBackend<T>::make_stopwatch();                        \
   template std::size_t CudaBackend<T>::free_memory() const
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

@@ -88,19 +88,26 @@ namespace {
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // what cuBLAS recommends on Hopper
 }
 
-Blas::Blas(const Stream& stream, Memory& memory, cublasMath_t math) : workspace_(memory) {
-  check(cublasCreate(&handle_), "cublasCreate");
+Blas::~Blas() {
+  if (handle_ != nullptr) cublasDestroy(handle_);
+}
+
+cublasHandle_t Blas::get() {
+  if (handle_ != nullptr) return handle_;
+  cublasHandle_t handle = nullptr;
+  check(cublasCreate(&handle), "cublasCreate");
   try {
-    check(cublasSetStream(handle_, stream.get()), "cublasSetStream");
+    check(cublasSetStream(handle, stream_.get()), "cublasSetStream");
     // After the stream, which resets it. With a workspace of its own cuBLAS allocates nothing later, and its results
     // repeat bit for bit.
-    check(cublasSetWorkspace(handle_, workspace_.room<std::byte>(workspace_bytes), workspace_bytes),
+    check(cublasSetWorkspace(handle, workspace_.room<std::byte>(workspace_bytes), workspace_bytes),
           "cublasSetWorkspace");
-    check(cublasSetMathMode(handle_, math), "cublasSetMathMode");
+    check(cublasSetMathMode(handle, math_), "cublasSetMathMode");
   } catch (...) {
-    cublasDestroy(handle_);
+    cublasDestroy(handle);
     throw;
   }
+  return handle_ = handle;
 }
 
 }  // namespace widehead::cuda

@@ -40,7 +40,10 @@ class Stream {
 
 class Event {
  public:
-  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  /// @param flags  cudaEventDefault for one that tells the time
+  explicit Event(unsigned flags = cudaEventDisableTiming) {
+    check(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
+  }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(event_); }
@@ -50,6 +53,12 @@ class Event {
   void wait() { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
   /// What comes on that stream waits; not the host.
   void block(cudaStream_t stream) { check(cudaStreamWaitEvent(stream, event_), "cudaStreamWaitEvent"); }
+  /// From another that tells the time to this one, which have both been reached.
+  double seconds_since(const Event& start) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, start.event_, event_), "cudaEventElapsedTime");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -121,17 +130,20 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// cuBLAS on a stream, with a workspace of its own.
+/// cuBLAS on a stream, with a workspace of its own. It is started by the first who asks, since that takes longer than
+/// many a program of small products that never does.
 class Blas {
  public:
-  Blas(const Stream& stream, Memory& memory, cublasMath_t math);
+  Blas(const Stream& stream, Memory& memory, cublasMath_t math) : stream_(stream), workspace_(memory), math_(math) {}
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
-  ~Blas() { cublasDestroy(handle_); }
-  cublasHandle_t get() const { return handle_; }
+  ~Blas();
+  cublasHandle_t get();
 
  private:
+  const Stream& stream_;
   Buffer workspace_;
+  cublasMath_t math_;
   cublasHandle_t handle_ = nullptr;
 };
 

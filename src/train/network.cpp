@@ -156,17 +156,16 @@ double Network<T>::step(const SparseBatch<T>& X, const SparseBatch<T>& targets, 
 template <class T>
 void Network<T>::enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor,
                               bool timed) {
-  const auto clock = [&] {
-    if (timed) backend_->wait();
-    return Clock::now();
+  const auto mark = [&] {
+    if (timed) stopwatch_->mark();
   };
-  const auto start = clock();
+  if (timed && !stopwatch_) stopwatch_ = backend_->make_stopwatch();
+  mark();
   const auto H = forward(X);
-  const auto head_start = clock();
+  mark();
   eta_ = head_rate_.eta_later(*head_, H, targets, head_factor);
   head_->enqueue_step(H, targets, eta_, gradient(hidden_.size()));
-  head_rate_.send_norm(*backend_);
-  const auto head_end = clock();
+  mark();
   backward(X);
   const Update update{options_.optimizer, lr, options_.adam, steps_ + 1, 1 / static_cast<double>(H.cols)};
   if (options_.clip > 0) {
@@ -179,17 +178,26 @@ void Network<T>::enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& tar
   }
   for (auto& layer : hidden_) layer.update(*backend_, update);
   input_.update(*backend_, update);
+  mark();
+  head_rate_.send_norm(*backend_);
   backend_->submit();  // the device begins while the host prepares the next step
   ++steps_;
-  const auto end = clock();
-  if (!timed) return;
-  const auto seconds = [](auto from, auto to) { return std::chrono::duration<double>(to - from).count(); };
-  head_seconds_ += seconds(head_start, head_end);
-  timed_seconds_ += seconds(start, end);
+}
+
+/// Of every timed step: forward, head, backward, and what was between it and the next.
+template <class T>
+void Network<T>::note_times() {
+  if (!stopwatch_) return;
+  const auto laps = stopwatch_->take_laps();
+  for (std::size_t k = 0; k < laps.size(); ++k) {
+    if (k % 4 == 1) head_seconds_ += laps[k];
+    if (k % 4 != 3) timed_seconds_ += laps[k];
+  }
 }
 
 template <class T>
 double Network<T>::settle() {
+  note_times();
   const auto first = std::exchange(settled_steps_, steps_) + 1;
   try {
     return head_->settle();

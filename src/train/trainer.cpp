@@ -69,7 +69,7 @@ void Trainer<T>::step(const Batch<T>& batch, double factor) {
     ++enqueued_;
     ++unsettled_;
     unsettled_examples_ += examples;
-    if (timed || unsettled_ >= most_enqueued) settle();  // who has been waited for costs no more
+    if (unsettled_ >= most_enqueued) settle();
   } else {
     recent_loss_ += network_.step(X, Y, lr_, factor);
     recent_examples_ += examples;

@@ -50,9 +50,8 @@ class Network {
   bool enqueues() const { return head_->enqueues(); }
   /// The same step without waiting for the device. A run that diverges so goes on until `settle`, and then the network
   /// is lost.
-  /// @param timed  the device is waited for before, after and around the head, and the times are kept: clocks of the
-  /// host
-  ///               say nothing of work that is enqueued
+  /// @param timed  the device is asked when it came to this step, to its head, to what comes after that, and to the
+  ///               end, each being begun by itself: clocks of the host say nothing of work that is enqueued
   /// @throws NumericalError where that is known already
   void enqueue_step(const SparseBatch<T>& X, const SparseBatch<T>& targets, double lr, double head_factor,
                     bool timed = false);
@@ -76,9 +75,10 @@ class Network {
   }
   std::int64_t steps() const { return steps_; }
   double last_eta() const { return eta_; }  ///< of the head, in the last step
-  /// Seconds spent in the head, of all steps taken by this object; of those enqueued only the timed ones count.
+  /// Seconds spent in the head, of all steps taken by this object; of those enqueued only the timed ones that have been
+  /// settled count.
   double head_seconds() const { return head_seconds_; }
-  /// All seconds of those enqueued steps that were timed.
+  /// All seconds of those enqueued steps.
   double timed_seconds() const { return timed_seconds_; }
 
   void visit_state(StateVisitor& state);
@@ -92,6 +92,7 @@ class Network {
   MatrixView<T> gradient(std::size_t k) { return gradients_[k].scratch(activations_[k].rows, activations_[k].cols); }
   void backward(const SparseBatch<T>& X);
   SparseBatch<T> by_slot(const SparseBatch<T>& X);
+  void note_times();
   bool gradient_is_finite() const;
   double squared_gradient_norm() const;
 
@@ -104,6 +105,7 @@ class Network {
   std::int64_t steps_ = 0;
   double eta_ = 0;
   double head_seconds_ = 0, timed_seconds_ = 0;
+  std::unique_ptr<Stopwatch> stopwatch_;   // of timed steps
   std::int64_t settled_steps_ = 0;         // as of the last settle
   std::vector<ConstView<T>> activations_;  // A₀, A₁, …, H
   std::vector<Matrix<T>> gradients_;       // of the same
