@@ -63,6 +63,23 @@ TEST_P(BackendTest, ProductsOfPackedMatrices) {
   });
 }
 
+/// As at the end of a window, where a device takes larger tiles: AB with many rows or columns, over whatever was there.
+TEST_P(BackendTest, LargeProductsOfPackedMatrices) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(117);
+    for (const auto& [m, n, k] : {std::tuple<Size, Size, Size>{332, 1300, 68}, {1000, 460, 61}, {264, 1799, 140}}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {}", m, n, k));
+      const auto A = dice.matrix<T>(m, k), B = dice.matrix<T>(k, n);
+      Matrix<T> before(m, n);
+      std::fill_n(before.data(), before.size(), std::numeric_limits<T>::quiet_NaN());
+      auto C = there<T>(backend, before);
+      backend.gemm(Op::none, Op::none, T(-0.5), there<T>(backend, A), there<T>(backend, B), T(0), C);
+      const auto truth = product(Op::none, Op::none, -0.5, to_double(A), to_double(B), 0, Matrix<double>(m, n));
+      EXPECT_TRUE(is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(k), norm(A) * norm(B)));
+    }
+  });
+}
+
 TEST_P(BackendTest, MultiplyAddLeavesTheSummandAsItIs) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(114);

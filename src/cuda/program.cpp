@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -11,7 +12,7 @@ namespace widehead::cuda {
 namespace {
 
 constexpr std::size_t least_bytes = std::size_t{1} << 18;  // of a slot, so that it grows seldom
-constexpr std::size_t instructions_bytes = sizeof(Instruction) * most_instructions;
+constexpr std::size_t instructions_bytes = (sizeof(Instruction) + sizeof(int)) * most_instructions;  // with `taken`
 
 }  // namespace
 
@@ -124,53 +125,24 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
   return instructions_.back();
 }
 
-/// Among all blocks from one on, such that the last to finish does so soonest: those with more to do than others are
-/// left out, if the others have the time.
-void Program::share_out(Instruction& instruction, int blocks) {
-  // A stretch of blocks with the same to do ends where the next one begins.
-  const auto end = [&](std::size_t k) { return k + 1 < busy_.size() ? busy_[k + 1].first_block : blocks; };
-  // From a stretch on: how many tiles for each block, and before which one there is one more.
-  const auto shares = [&](std::size_t from) {
-    const int first = busy_[from].first_block, count = blocks - first;
-    return std::pair{instruction.tiles / count, first + instruction.tiles % count};
-  };
-  const auto time = [&](int tiles) { return instruction.cost * static_cast<float>(tiles); };
-  const auto finish = [&](std::size_t from) {
-    const auto [each, border] = shares(from);
-    float last = 0;
-    for (std::size_t k = from; k < busy_.size(); ++k) {
-      const int most = busy_[k].first_block < border ? each + 1 : each;
-      if (most > 0) last = std::max(last, busy_[k].until + time(most));
-    }
-    return last;
-  };
-  std::size_t best = 0;
-  for (std::size_t from = 1; from < busy_.size(); ++from) {
-    if (finish(from) < finish(best)) best = from;
-  }
-  const auto [each, border] = shares(best);
-  instruction.first_block = busy_[best].first_block;
-  for (std::size_t k = best; k < busy_.size(); ++k) {
-    const bool before = busy_[k].first_block < border;
-    if (before && end(k) > border) {
-      busy_.insert(busy_.begin() + static_cast<std::ptrdiff_t>(k) + 1, {border, busy_[k].until});
-    }
-    busy_[k].until += time(before ? each + 1 : each);
-  }
-}
-
-/// The instructions in the order of their phases, to `to`, shared out among so many blocks.
-void Program::order(Instruction* to, int blocks) {
+/// The instructions to `to`, phase after phase, in each those with the longest tiles first: they begin first, and what
+/// is short fills up what time others leave.
+void Program::order(Instruction* to) {
   for (std::size_t phase = 0; phase < phase_count_; ++phase) {
-    bool first = true;
-    busy_.assign(1, {0, 0.0F});
+    Instruction* const first = to;
     for (std::size_t k = 0; k < instructions_.size(); ++k) {
       if (phase_of_[k] != phase) continue;
-      *to = instructions_[k];
-      to->meet = first && phase > 0 ? 1 : 0;
-      share_out(*to, blocks);
-      first = false;
-      ++to;
+      Instruction* place = to++;  // as by insertion: there are few, and they are large
+      while (place > first && place[-1].cost < instructions_[k].cost) {
+        *place = place[-1];
+        --place;
+      }
+      *place = instructions_[k];
+    }
+    int tiles = 0;
+    for (Instruction* at = first; at < to; ++at) {
+      at->before = std::exchange(tiles, tiles + at->tiles);
+      at->others = static_cast<int>(to - at) - 1;
     }
   }
 }
@@ -181,25 +153,28 @@ void Program::start() {
   if (!open_) open(0);
   auto& slot = *slots_[slot_];
   std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
-  const std::size_t bytes = instructions_.size() * sizeof(Instruction);
+  const std::size_t bytes = instructions_.size() * sizeof(Instruction), taken_bytes = phase_count_ * sizeof(int);
   auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
   const int count = static_cast<int>(instructions_.size());
   Size most_tiles = 0;
   for (std::size_t phase = 0; phase < phase_count_; ++phase) most_tiles = std::max(most_tiles, phases_[phase].tiles);
   const auto blocks = static_cast<int>(std::min<Size>(most_tiles, most_blocks_));
-  order(reinterpret_cast<Instruction*>(host + used_), blocks);
+  order(reinterpret_cast<Instruction*>(host + used_));
+  std::memset(host + used_ + bytes, 0, taken_bytes);
   slot.done.block(copies_.get());
-  check(cudaMemcpyAsync(on_device, host, used_ + bytes, cudaMemcpyHostToDevice, copies_.get()), "cudaMemcpyAsync");
+  check(cudaMemcpyAsync(on_device, host, used_ + bytes + taken_bytes, cudaMemcpyHostToDevice, copies_.get()),
+        "cudaMemcpyAsync");
   slot.sent.record(copies_.get());
   slot.sent.block(stream_.get());
   const auto* program = reinterpret_cast<const Instruction*>(on_device + used_);
+  auto* taken = reinterpret_cast<int*>(on_device + used_ + bytes);
   instructions_.clear();
   phase_of_.clear();
   phase_count_ = 0;
   open_ = false;
   slot_ = (slot_ + 1) % slots_.size();
   ++number_;
-  if (count > 0) launch_(program, count, blocks, stream_.get());
+  if (count > 0) launch_(program, count, taken, blocks, stream_.get());
   // Whatever has been launched up to now may use lists of the two programs before this one, but of none older.
   if (before) before->done.record(stream_.get());
 }

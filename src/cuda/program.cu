@@ -26,9 +26,11 @@ __device__ __forceinline__ void carry_out(const Instruction& instruction, int ti
     case Kind::multiply:
       if constexpr (std::is_same_v<T, float>) {
         const auto& product = *reinterpret_cast<const Multiply*>(x);
-        if (!product.wide) {
+        if (product.edge == 64) {
+          multiply_tile<8, false, true, true>(product, tile);
+        } else if (!product.wide) {
           multiply_any_tile<4, false>(product, tile);
-        } else if (product.fine) {
+        } else if (product.edge == 16) {
           multiply_any_tile<2, true>(product, tile);
         } else {
           multiply_any_tile<4, true>(product, tile);
@@ -47,9 +49,28 @@ __device__ __forceinline__ void carry_out(const Instruction& instruction, int ti
   }
 }
 
-/// Tiles go in turns to the blocks from the instruction's first on.
+/// The tiles of a phase, from one instruction to the next. A block has the one of its own number; then whoever is ready
+/// takes the next. Which block does a tile makes no difference to what it gives.
 template <class T>
-__global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instruction* instructions, int count) {
+__device__ void do_phase(const Instruction* first, int* taken, int* next_tile) {
+  const Instruction& last = first[first->others];
+  const int tiles = last.before + last.tiles, blocks = static_cast<int>(gridDim.x);
+  int tile = static_cast<int>(blockIdx.x);
+  while (tile < tiles) {
+    int next = tiles;
+    if (threadIdx.x == 0 && tiles > blocks) next = blocks + atomicAdd(taken, 1);  // on its way during this one
+    while (tile >= first->before + first->tiles) ++first;
+    carry_out<T>(*first, tile - first->before);
+    if (threadIdx.x == 0) *next_tile = next;
+    __syncthreads();
+    tile = *next_tile;
+    __syncthreads();
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(program_threads, 2)
+    program_kernel(const Instruction* instructions, int count, int* taken) {
   auto* here = reinterpret_cast<Instruction*>(pool() + program_shared_bytes / sizeof(float));
   auto* to = reinterpret_cast<float4*>(here);
   const auto* from = reinterpret_cast<const float4*>(instructions);
@@ -57,24 +78,22 @@ __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instr
     to[k] = from[k];
   }
   __syncthreads();
-  const int blocks = static_cast<int>(gridDim.x);
-  for (int k = 0; k < count; ++k) {
-    const Instruction& instruction = here[k];
-    if (instruction.meet != 0) {
-      cooperative_groups::this_grid().sync();
-    }
-    const int number = static_cast<int>(blockIdx.x) - instruction.first_block;
-    if (number < 0) continue;
-    for (int tile = number; tile < instruction.tiles; tile += blocks - instruction.first_block) {
-      carry_out<T>(instruction, tile);
-    }
+  int* next_tile = reinterpret_cast<int*>(here + count);
+  for (int k = 0; k < count; k += here[k].others + 1) {
+    if (k > 0) cooperative_groups::this_grid().sync();
+    do_phase<T>(here + k, taken++, next_tile);
   }
 }
 
+/// For whatever a block does, the instructions, and its next tile.
+constexpr std::size_t shared_bytes(int instructions) {
+  return program_shared_bytes + static_cast<std::size_t>(instructions) * sizeof(Instruction) + sizeof(int);
+}
+
 template <class T>
-void launch(const Instruction* instructions, int count, int blocks, cudaStream_t stream) {
-  const std::size_t bytes = count * sizeof(Instruction) + program_shared_bytes;
-  void* arguments[] = {&instructions, &count};
+void launch(const Instruction* instructions, int count, int* taken, int blocks, cudaStream_t stream) {
+  const std::size_t bytes = shared_bytes(count);
+  void* arguments[] = {&instructions, &count, &taken};
   check(cudaLaunchCooperativeKernel(program_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(program_threads),
                                     arguments, bytes, stream),
         "cudaLaunchCooperativeKernel");
@@ -84,7 +103,7 @@ void launch(const Instruction* instructions, int count, int blocks, cudaStream_t
 
 template <class T>
 void prepare_programs(Program& program, const Device& device) {
-  constexpr int most_bytes = most_instructions * static_cast<int>(sizeof(Instruction)) + program_shared_bytes;
+  constexpr auto most_bytes = static_cast<int>(shared_bytes(most_instructions));
   int processors = 0, blocks = 0;
   check(cudaFuncSetAttribute(program_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most_bytes),
         "cudaFuncSetAttribute");

@@ -2,9 +2,9 @@
 /// A program: operations that are done together, by one kernel. Most operations of a step are over sooner than a launch
 /// takes. So they are only written down when they are asked for, with the lists of the host's that they need, and go to
 /// the device together: one upload, which overlaps with what the device is doing meanwhile, and one launch. All blocks
-/// go through the instructions (program.cu), each doing its share of an instruction's tiles, and meet where one needs
-/// what another wrote since they last met. Between two meetings is a phase; an instruction need not be in the last one,
-/// if an earlier one has blocks to spare and nothing that it depends on comes later.
+/// go through the instructions (program.cu), taking tiles of them as they get on, and meet where one needs what another
+/// wrote since they last met. Between two meetings is a phase; an instruction need not be in the last one, if an
+/// earlier one has blocks to spare and nothing that it depends on comes later.
 
 #include <array>
 #include <cstddef>
@@ -38,10 +38,10 @@ enum class Kind : int {
 inline constexpr std::size_t argument_bytes = 384;
 struct alignas(16) Instruction {
   Kind kind;
-  int meet;         ///< whether all blocks meet before it
-  int tiles;        ///< what there is to do, in pieces that a block does at a time
-  int first_block;  ///< of those that do it
-  float cost;       ///< of a tile, in µs or so: for the host, which shares them out
+  int tiles;   ///< what there is to do, in pieces that a block does at a time
+  int before;  ///< tiles of its phase that come before its own
+  int others;  ///< instructions of its phase that come after it
+  float cost;  ///< of a tile, in µs or so: for the host, which has those begin first that take longest
   alignas(16) std::byte arguments[argument_bytes];
 };
 inline constexpr int most_instructions = 32;  ///< they lie in shared memory, of which some GPUs have 99 KB for a block
@@ -111,7 +111,8 @@ class Lists {
 class Program {
  public:
   /// How a program is launched: by the translation unit that has the kernel.
-  using Launch = void (*)(const Instruction* instructions, int count, int blocks, cudaStream_t stream);
+  /// @param taken  for each phase how many tiles have been taken beyond each block's first: zeros
+  using Launch = void (*)(const Instruction* instructions, int count, int* taken, int blocks, cudaStream_t stream);
 
   /// @param memory  where programs are kept on the device; of its own, since whatever else is released there might be
   ///                in use by the program that is being written
@@ -180,8 +181,7 @@ class Program {
   bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t phase) const;
   bool conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
   std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
-  void order(Instruction* to, int blocks);
-  void share_out(Instruction& instruction, int blocks);
+  void order(Instruction* to);
   void extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
@@ -203,11 +203,6 @@ class Program {
   std::vector<Phase> phases_;              ///< those beyond phase_count_ only keep their memory
   std::size_t phase_count_ = 0;
   std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin, in its phase
-  struct Stretch {
-    int first_block;
-    float until;
-  };
-  std::vector<Stretch> busy_;  ///< how long blocks have to do in the phase that is shared out
 };
 
 }  // namespace widehead::cuda

@@ -45,12 +45,14 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
     bundles.host[made++] = {used, first, last - first};
     first = last;
   }
+  std::sort(bundles.host, bundles.host + made,  // what takes longest begins first
+            [](const cuda::Bundle& a, const cuda::Bundle& b) { return a.count > b.count; });
   const Index* columns = lists.put(std::span<const Index>(by_matrix_));
   const auto sources = lists.template take<Index>(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) sources.host[k] = rows[static_cast<std::size_t>(by_matrix_[k])];
   const cuda::Express<T> express{V,   matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
                                  wide};
-  const float cost = 2 * made < count / 8 ? 5.0F : 2.5F;  // most bundles are large
+  const float cost = bundles.host[0].count > cuda::bundle_columns ? 9.0F : 2.5F;
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
                 {range(Z)}, cost);
 }
@@ -169,7 +171,7 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
       if (symmetric) {
         add_second(x, X, H);
         x.symmetric = true;
-        x.fine = x.wide;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
+        x.edge = x.wide ? 16 : 32;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
       }
       x.high = above.data, x.sum = sum.data;
       x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
