@@ -76,9 +76,9 @@ struct Multiply {
   int F_stride, G_stride, second_depth;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
   bool wide;              ///< 16 bytes at a time are possible, of either
-  int edge;               ///< of a tile: 16, 32 or 64, another than 32 only where wide; 64 only where A is across, B
-                          ///< along, and C ← α op(A) op(B) all that is asked for, but for what comes after
   bool symmetric;     ///< as all summands are: the elements below the diagonal go for those above; A and B are across
+  int edge;           ///< of a tile: 16, 32 or 64. Not 32 only where wide, 64 only where A is across, B along, and
+                      ///< C ← α op(A) op(B) is all, but for what comes after
   const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;

@@ -11,7 +11,8 @@
 namespace widehead::cuda {
 namespace {
 
-constexpr std::size_t least_bytes = std::size_t{1} << 18;  // of a slot, so that it grows seldom
+constexpr Size most_tiles = std::numeric_limits<int>::max() / 2;  // of a phase: blocks count beyond the last
+constexpr std::size_t least_bytes = std::size_t{1} << 18;         // of a slot, so that it grows seldom
 constexpr std::size_t instructions_bytes = (sizeof(Instruction) + sizeof(int)) * most_instructions;  // with `taken`
 
 }  // namespace
@@ -83,7 +84,8 @@ bool Program::conflict_beside_last(std::initializer_list<Range> reads, std::init
   return conflict(reads, writes, phases_[own], last_reads_, last_writes_);
 }
 
-/// The first phase with blocks to spare behind the last one that conflicts; else the last, or a new one.
+/// The first phase with blocks to spare behind the last one that conflicts; else the last, or a new one where that
+/// conflicts or could not count its tiles.
 std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads,
                                std::initializer_list<Range> writes) const {
   std::size_t first = phase_count_;
@@ -92,7 +94,7 @@ std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads,
   for (std::size_t phase = first; phase < phase_count_; ++phase) {
     if (phases_[phase].tiles + tiles <= most_blocks_) return phase;
   }
-  return phase_count_ - 1;
+  return phases_[phase_count_ - 1].tiles + tiles <= most_tiles ? phase_count_ - 1 : phase_count_;
 }
 
 /// The last instruction has so many tiles, and reads and writes this.
@@ -106,7 +108,7 @@ void Program::extend(Size tiles, std::initializer_list<Range> reads, std::initia
 
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
                            std::initializer_list<Range> writes) {
-  if (tiles > std::numeric_limits<int>::max() / 2) {  // some room for the blocks that count beyond the last
+  if (tiles > most_tiles) {
     throw std::length_error(fmt::format("CUDA: an operation of {} tiles is too large", tiles));
   }
   if (instructions_.size() == most_instructions) start();
@@ -156,9 +158,9 @@ void Program::start() {
   const std::size_t bytes = instructions_.size() * sizeof(Instruction), taken_bytes = phase_count_ * sizeof(int);
   auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
   const int count = static_cast<int>(instructions_.size());
-  Size most_tiles = 0;
-  for (std::size_t phase = 0; phase < phase_count_; ++phase) most_tiles = std::max(most_tiles, phases_[phase].tiles);
-  const auto blocks = static_cast<int>(std::min<Size>(most_tiles, most_blocks_));
+  Size tiles = 0;
+  for (std::size_t phase = 0; phase < phase_count_; ++phase) tiles = std::max(tiles, phases_[phase].tiles);
+  const auto blocks = static_cast<int>(std::min<Size>(tiles, most_blocks_));
   order(reinterpret_cast<Instruction*>(host + used_));
   std::memset(host + used_ + bytes, 0, taken_bytes);
   slot.done.block(copies_.get());
