@@ -11,6 +11,11 @@ from torch import Tensor
 from .._layer import OutputLayer
 from ._targets import Targets
 
+try:
+    from torch.autograd.graph import _engine_run_backward
+except ImportError:  # another PyTorch: by the public way
+    _engine_run_backward = None  # type: ignore[assignment]
+
 
 # The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
 
@@ -25,6 +30,16 @@ def as_tensor(array: Any) -> Tensor:
 
 def _copy_on_host(tensor: Tensor) -> np.ndarray:
     return np.array((tensor if tensor.is_cpu else tensor.cpu()).numpy())
+
+
+def run_backward(tensor: Tensor, gradient: Tensor) -> None:
+    """tensor.backward(gradient), for a gradient that is known to fit: to find that out takes as long as the engine does."""
+    if _engine_run_backward is None:
+        tensor.backward(gradient)
+    else:
+        _engine_run_backward(
+            (tensor,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True
+        )
 
 
 class Record(NamedTuple):
@@ -45,7 +60,7 @@ class LossRecord(NamedTuple):
     h: Tensor
     version: int
     x: Any  # h as the layer takes it
-    batch: Targets
+    batch: Targets | None  # None for one target an example, of which the core says all
     core: Any  # the targets with their values
     factor: float
     ticket: int
@@ -58,6 +73,7 @@ class Journal:
     def __init__(self, handle: Tensor) -> None:
         self.handle = handle
         self.device = handle.device  # asking a tensor is dearer
+        self.on_host = handle.is_cpu
         self._mark = torch.empty_like(handle, requires_grad=False)
         self._records: list[Record | LossRecord] = []
         self._node: Any = None
@@ -82,7 +98,8 @@ class Journal:
         journal = Journal(handle)
         for record in self.records():
             h = record.h.to(handle.device)
-            record.batch.move(handle.device)
+            if record.batch is not None:
+                record.batch.move(handle.device)
             moved = {"x": as_array(h)} if isinstance(record, LossRecord) else {}
             journal._records.append(record._replace(h=h, version=h._version, ticket=0, **moved))
         return journal
@@ -98,7 +115,8 @@ class Journal:
 
 
 # What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
-# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W
+# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. What is
+# saved is h outside of the graph, which shares h's memory and version, and is what a record needs. That W
 # has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
 
 
@@ -107,16 +125,16 @@ class Statistics(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, Journal, Targets]
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Tensor, Any, OutputLayer, Journal, Targets]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        x, layer, journal, batch = given
+        plain, x, layer, journal, batch = given
         core = layer._core
         q, s, o, ticket = layer._observe(x, batch.core)
-        ctx.save_for_backward(h)
+        ctx.save_for_backward(plain)
         ctx.set_materialize_grads(False)
         ctx.seen = layer, core, journal, batch, ticket, core.stamp
         found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
-        return found if h.is_cpu else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
+        return found if journal.on_host else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
     @staticmethod
     def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
@@ -130,7 +148,7 @@ def _differentiate(
     layer, core, journal, batch, ticket, stamp = ctx.seen
     if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
-    h = ctx.saved_tensors[0].detach()
+    (h,) = ctx.saved_tensors
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
     a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
     b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
@@ -156,17 +174,15 @@ class LayerLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, Journal, Targets, Any, float]
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Tensor, Any, OutputLayer, Journal, Targets | None, Any, float]
     ) -> Tensor:
-        x, layer, journal, batch, targets, factor = given
+        plain, x, layer, journal, batch, targets, factor = given
         core = layer._core
-        on_host = type(x) is np.ndarray
-        gradient = layer._buffers.get(x.shape, x.dtype) if on_host else layer._room(x)
+        gradient = layer._buffers.get(x.shape, x.dtype) if journal.on_host else layer._room(x)
         L, ticket = core.judge(x, targets, gradient)
-        ctx.save_for_backward(h)
-        ctx.arrays = x, gradient
-        ctx.seen = layer, core, journal, batch, targets, factor, ticket, core.stamp
-        if on_host:
+        ctx.save_for_backward(plain)
+        ctx.seen = [(x, gradient), layer, core, journal, batch, targets, factor, ticket, core.stamp]
+        if journal.on_host:
             return torch.from_numpy(np.array(factor * L))
         return torch.full((), factor * L, dtype=torch.float64, device=h.device)
 
@@ -176,14 +192,15 @@ class LayerLoss(torch.autograd.Function):
 
 
 def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-    layer, core, journal, batch, targets, factor, ticket, stamp = ctx.seen
+    seen = ctx.seen
+    arrays, layer, core, journal, batch, targets, factor, ticket, stamp = seen
     if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
-    h = ctx.saved_tensors[0].detach()
+    (h,) = ctx.saved_tensors
     factor *= by_L.item()
     grad_h = None
     of_h, of_handle, _ = ctx.needs_input_grad
-    arrays, ctx.arrays = ctx.arrays, None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
+    seen[0] = None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
     if arrays is None:  # for the second time, with retain_graph
         x = as_array(h)
         gradient = layer._room(x)

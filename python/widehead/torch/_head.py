@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from .. import _core, _device, losses
 from .._layer import OutputLayer
 from . import _losses
-from ._graph import Journal, LayerLoss, LossRecord, Record, Statistics, as_array, as_tensor
-from ._targets import Targets, joined
+from ._graph import Journal, LayerLoss, LossRecord, Record, Statistics, as_array, as_tensor, run_backward
+from ._targets import Targets, joined, one_each
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 
@@ -85,6 +85,7 @@ class WideHead(nn.Module):
         )
         # What every step looks at, where looking is cheap.
         self._dim, self._array_dtype = self.layer.dim, self.layer.dtype
+        self._row, self._strides = (self._dim,), (self._dim * self._array_dtype.itemsize, self._array_dtype.itemsize)
         self._computes = self._inner() is not None
         # Empty, and there to be seen only: by autograd, requires_grad_(), and zero_grad(), which takes its .grad away.
         self._handle = nn.Parameter(torch.empty(0, dtype=dtype, device=_device_of(self.layer)))
@@ -100,20 +101,20 @@ class WideHead(nn.Module):
         return self._look(h, targets)[:3]
 
     def _look(self, h: Tensor, targets: Any) -> tuple[Tensor, Tensor, Tensor, Targets]:
-        h, x = self._hidden(h)
+        h, plain, x = self._hidden(h)
         batch, journal = self._targets(targets), self._journal
-        q, s, o = Statistics.apply(h, journal.handle, (x, self.layer, journal, batch))
+        q, s, o = Statistics.apply(h, journal.handle, (plain, x, self.layer, journal, batch))
         return q, s, batch.shaped(o), batch
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
         if self._computes and self.reduction != "none":
-            h, x = self._hidden(h)
-            batch, journal = self._targets(targets), self._journal
-            valued = batch.with_values()
-            factor = 1 / batch.examples if self.reduction == "mean" else 1.0
+            h, plain, x = self._hidden(h)
+            journal = self._journal
+            batch, valued = self._valued(targets)
+            factor = 1 / valued.examples if self.reduction == "mean" else 1.0
             if torch.is_grad_enabled() and (h.requires_grad or journal.handle.requires_grad):
-                return LayerLoss.apply(h, journal.handle, (x, self.layer, journal, batch, valued, factor))
+                return LayerLoss.apply(h, journal.handle, (plain, x, self.layer, journal, batch, valued, factor))
             L = self.layer._core.evaluate(x, valued, None, None)
             return torch.full((), factor * L, dtype=torch.float64, device=h.device)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
@@ -128,21 +129,21 @@ class WideHead(nn.Module):
         journal, layer = self._journal, self.layer
         if journal.records():
             raise RuntimeError("learn: backward() has recorded a minibatch, for which step() or zero_grad() is to be called")
-        h, x = self._hidden(h)
-        batch = self._targets(targets)
-        valued, gradient = batch.with_values(), layer._room(x)
-        factor = 1 / batch.examples if self.reduction == "mean" else 1.0
+        h, _, x = self._hidden(h)
+        _, valued = self._valued(targets)
+        gradient = layer._buffers.get(x.shape, x.dtype) if journal.on_host else layer._room(x)
+        factor = 1 / valued.examples if self.reduction == "mean" else 1.0
         if not journal.handle.requires_grad:
             L = layer._core.evaluate(x, valued, None, gradient)
         elif factor != 1 and layer._options["weight_decay"] != 0:  # lr is not all that counts: examples of less weight
-            L = layer._core.step(x, valued, lr, np.full(batch.examples, factor, layer._dtype), gradient)
+            L = layer._core.step(x, valued, lr, np.full(valued.examples, factor, layer._dtype), gradient)
             factor = 1.0
         else:
             L = layer._core.step(x, valued, lr * factor, None, gradient)
         if h.requires_grad:
             if factor != 1:
                 gradient *= factor
-            h.backward(as_tensor(gradient))
+            run_backward(h, as_tensor(gradient))
         return factor * L
 
     def step(self, lr: float, grad_scale: float = 1.0) -> None:
@@ -185,12 +186,13 @@ class WideHead(nn.Module):
         if isinstance(record, Record):
             return record
         before = self._journal
+        batch = record.batch or Targets.of(record.core, self.layer, before.device)
         self._journal = Journal(self._handle)
         try:
             self._handle.grad = None
             with torch.enable_grad():
                 loss = _losses.of(self._inner() or losses.Own())
-                (record.factor * loss(self, record.h, record.batch)).sum().backward()
+                (record.factor * loss(self, record.h, batch)).sum().backward()
             (found,) = self._journal.records()
         finally:
             self._journal = before
@@ -210,11 +212,11 @@ class WideHead(nn.Module):
 
     def scores(self, h: Tensor, rows: Any) -> Tensor:
         """The outputs named by rows, (m, len(rows))."""
-        return as_tensor(self.layer.scores(self._hidden(h)[1], rows))
+        return as_tensor(self.layer.scores(self._hidden(h)[2], rows))
 
     def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """The k best outputs of each example, best first, and their scores: (m, k) each. O(Dd) an example."""
-        outputs, scores = self.layer.top_k(self._hidden(h)[1], k)
+        outputs, scores = self.layer.top_k(self._hidden(h)[2], k)
         return as_tensor(outputs).long(), as_tensor(scores)
 
     def weights(self, rows: Any = None) -> Tensor:
@@ -282,27 +284,37 @@ class WideHead(nn.Module):
 
     # ── arguments ─────────────────────────────────────────────────────────────────────────────────
 
-    def _hidden(self, h: Tensor) -> tuple[Tensor, Any]:
-        """h as a tensor of the head's type with contiguous rows, and the same as the layer takes it."""
+    def _hidden(self, h: Tensor) -> tuple[Tensor, Tensor, Any]:
+        """h as a tensor of the head's type with contiguous rows, the same outside of the graph, and as the layer takes it."""
         if not isinstance(h, Tensor):
             raise TypeError(f"h: {type(h).__name__}, but a tensor is expected")
-        device = self._journal.device
-        if device.type == "cpu":
+        if self._journal.on_host:
             # As it nearly always is: NumPy is asked, whose answers are cheaper.
             try:
-                x = h.detach().numpy()
+                plain = h.detach()
+                x = plain.numpy()
             except (RuntimeError, TypeError):  # of another device, type or layout
                 pass
             else:
-                size, dim = x.itemsize, self._dim
-                if x.dtype is self._array_dtype and x.shape[1:] == (dim,) and x.strides == (dim * size, size):
-                    return h, x
+                if x.dtype is self._array_dtype and x.strides == self._strides and x.shape[1:] == self._row:
+                    return h, plain, x
+        device = self._journal.device
         if h.ndim != 2 or h.shape[1] != self._dim:
             raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self._dim} is expected")
         if h.device != device:
             raise ValueError(f"h: the tensor is on {h.device}, but the head is on {device}")
         h = _device.with_contiguous_rows(h.to(self.dtype))
-        return h, as_array(h.detach())
+        plain = h.detach()
+        return h, plain, as_array(plain)
 
     def _targets(self, targets: Any) -> Targets:
         return targets if type(targets) is Targets else Targets(targets, self.layer, self._journal.device)
+
+    def _valued(self, targets: Any) -> tuple[Targets | None, Any]:
+        """What the layer's own loss is given: targets with their values. Where these say all, there need be no Targets."""
+        if self._journal.on_host:
+            core = one_each(targets, self.layer)
+            if core is not None:
+                return None, core
+        batch = self._targets(targets)
+        return batch, batch.with_values()

@@ -11,9 +11,22 @@ from torch import Tensor
 from .. import _arrays, _device
 from .._layer import OutputLayer
 
-_INT64, _NONE = np.dtype(np.int64), np.empty(0)
+_INT64 = np.dtype(np.int64)
 
 PADDING = -1  # in targets (m, K): no target
+
+
+def one_each(targets: Any, layer: OutputLayer) -> Any:
+    """The layer's form of targets as they nearly always are, a tensor of int64 (m,) on the host; None for others."""
+    if type(targets) is not Tensor:
+        return None
+    try:
+        indices = targets.numpy()
+    except (RuntimeError, TypeError):  # of another device or layout, or part of a graph
+        return None
+    if indices.dtype is not _INT64 or indices.ndim != 1 or not indices.flags.c_contiguous:
+        return None
+    return layer._targets_class(layer.outputs, None, indices, None)  # has a copy: it must convert them
 
 
 class Targets:
@@ -30,18 +43,11 @@ class Targets:
         self.device = device  # where tensors are made; the pattern is the host's
         if device.type != "cpu":
             targets = targets.cpu() if isinstance(targets, Tensor) else _device.fetched(targets)
-        strided = isinstance(targets, Tensor) and targets.layout is torch.strided
-        if strided:
-            try:
-                indices = targets.numpy()
-            except (RuntimeError, TypeError):  # of another device, or part of a graph: it is refused below
-                indices = _NONE
-            if indices.dtype is _INT64 and indices.ndim == 1 and indices.flags.c_contiguous:  # as they nearly always are
-                self._shape: tuple[int, ...] = indices.shape
-                self.core = layer._targets_class(layer.outputs, None, indices, None)  # has a copy: it must convert them
-                self.examples: int = indices.shape[0]
-                return
-        if strided:
+        core = one_each(targets, layer)
+        if core is not None:
+            self._take_core(core)
+            return
+        if isinstance(targets, Tensor) and targets.layout is torch.strided:
             self._take_tensor(targets)
         else:
             if isinstance(targets, Tensor):
@@ -60,6 +66,19 @@ class Targets:
         pattern = self._indices if self.indptr is None else (self.indptr, self._indices, None)
         self.core = _arrays.to_targets(pattern, layer.outputs, layer.dtype)
         self.examples = self.core.examples
+
+    @classmethod
+    def of(cls, core: Any, layer: OutputLayer, device: torch.device) -> Targets:
+        """Those of which one_each has made the core."""
+        self = cls.__new__(cls)
+        self._layer, self.device = layer, device
+        self._take_core(core)
+        return self
+
+    def _take_core(self, core: Any) -> None:
+        self.core = core
+        self.examples: int = core.examples
+        self._shape: tuple[int, ...] = (core.examples,)
 
     def _take_tensor(self, targets: Tensor) -> None:
         if targets.ndim not in (1, 2) or targets.dtype.is_floating_point or targets.dtype == torch.bool:
