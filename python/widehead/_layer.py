@@ -339,7 +339,8 @@ class OutputLayer:
 
     def _room(self, h: Any) -> Any:
         """An array for ∂L/∂h."""
-        return h.new_empty(h.shape) if _device.is_tensor(h) else self._buffers.get(h.shape, self._dtype)
+        on_host = self._device == "cpu" or not _device.is_tensor(h)
+        return self._buffers.get(h.shape, self._dtype) if on_host else h.new_empty(h.shape)
 
     def _out(self, out: Any, shape: tuple[int, int]) -> Any:
         """The user's array for a result: as it is, or it is refused."""

@@ -1,6 +1,8 @@
 """WideHead beside the same layer written in PyTorch with an explicit W, in float64 unless the test is about float32, on every
 device."""
 
+import pickle
+
 import numpy as np
 import pytest
 from devices import csr, needs_scipy, sparse
@@ -10,7 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 import widehead
 from torch_case import D, close, d, device, explicit, hidden, m, make, strange_loss, train  # noqa: F401: device is a fixture
 from widehead import losses
-from widehead.torch import _losses
+from widehead.torch import _graph, _losses
 
 # ── statistics ───────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +155,7 @@ def test_the_losses_of_the_layer_are_those_on_the_statistics(loss, weight_decay)
         lambda head, h, t: [loss.backward(retain_graph=True) for loss in [head(h, t)] for _ in range(3)],
     ]
     for step in range(21):
-        x, targets = hidden(), torch.randint(0, D, (m, 2))
+        x, targets = hidden(), torch.randint(0, D, (m, 2) if step % 2 else (m,))
         grads = []
         for head in (fast, slow):
             h = x.detach().clone().requires_grad_()
@@ -165,6 +167,49 @@ def test_the_losses_of_the_layer_are_those_on_the_statistics(loss, weight_decay)
     with torch.no_grad():
         close(fast(x, targets), slow(x, targets))
         assert not fast(x, targets).requires_grad
+
+
+def test_a_ready_made_loss_is_a_tensor_like_others(device):
+    """Although its backward() is not PyTorch's: hooks see the same, a graph is there once, what is computed from it is plain."""
+    module, truth, targets = make(), make(), torch.arange(m)
+    for arguments in ({}, {"gradient": torch.tensor(-2.0, dtype=torch.float64)}, {"retain_graph": True}, {"inputs": "h"}):
+        h = hidden()
+        x = h.detach().clone().requires_grad_()
+        loss, expected, seen = module(h, targets), truth(x, targets), []
+        for each, leaf in ((loss, h), (expected, x)):
+            each.register_hook(lambda by: seen.append(by.item()))
+            each.retain_grad()
+            given = {name: leaf if name == "inputs" else value for name, value in arguments.items()}
+            (each.backward if each is loss else torch.Tensor.backward.__get__(each))(**given)
+        close(h.grad, x.grad), close(loss.grad, expected.grad)
+        assert len(seen) == 2 and seen[0] == seen[1]
+        assert len(module._journal.records()) == len(truth._journal.records()) == (0 if "inputs" in arguments else 1)
+        if "retain_graph" not in arguments:
+            with pytest.raises(RuntimeError, match="second time"):
+                loss.backward()
+        module.zero_grad(), truth.zero_grad()
+    assert type(loss + 1) is type(loss.detach()) is type(torch.stack([loss, loss])) is torch.Tensor
+    kept = pickle.loads(pickle.dumps(loss))
+    assert type(kept) is torch.Tensor and kept == loss
+
+
+def test_a_pytorch_without_the_short_cut_to_its_engine(monkeypatch):
+    def trained():
+        torch.manual_seed(1)
+        module, below = make(), torch.nn.Linear(7, d, dtype=torch.float64)
+        for step in range(6):
+            h, targets = below(torch.randn(m, 7, dtype=torch.float64)), torch.randint(0, D, (m,))
+            if step % 2:
+                module.learn(h, targets, 0.05)
+            else:
+                module(h, targets).backward()
+                module.step(0.05)
+        return module.weights(), below.weight.grad
+
+    W, gradient = trained()
+    monkeypatch.setattr(_graph, "_engine_run_backward", None)
+    other_W, other_gradient = trained()
+    assert (W == other_W).all() and (gradient == other_gradient).all()
 
 
 def test_the_pole_of_the_spherical_softmax_is_finite(device):

@@ -242,6 +242,14 @@ def test_a_stale_graph_and_a_changed_h_are_refused():
     module.step(0.1)
     with pytest.raises(RuntimeError, match="W has changed since statistics"):
         q.sum().backward()
+    for loss_of in (module, lambda *given: module.statistics(*given)[0].sum()):
+        x = hidden()
+        y = 2 * x
+        loss = loss_of(y, torch.arange(m))
+        with torch.no_grad():
+            y.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
     x = hidden().detach()
     module(x, torch.arange(m)).backward()
     x.zero_()

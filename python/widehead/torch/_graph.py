@@ -11,10 +11,10 @@ from torch import Tensor
 from .._layer import OutputLayer
 from ._targets import Targets
 
-try:
-    from torch.autograd.graph import _engine_run_backward
-except ImportError:  # another PyTorch: by the public way
-    _engine_run_backward = None  # type: ignore[assignment]
+# What PyTorch's own front doors end in; where another PyTorch has other names, the doors themselves. Behind them is all that
+# counts here: the doors look for kinds of tensors and transforms that a layer refuses anyway.
+_engine_run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+_Function: Any = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
 
 
 # The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
@@ -47,6 +47,7 @@ class Record(NamedTuple):
 
     h: Tensor
     version: int  # of h
+    x: Any  # h as the layer takes it
     batch: Targets
     a: np.ndarray  # ∂L/∂q
     b: np.ndarray | None  # ∂L/∂s
@@ -59,7 +60,7 @@ class LossRecord(NamedTuple):
 
     h: Tensor
     version: int
-    x: Any  # h as the layer takes it
+    x: Any
     batch: Targets | None  # None for one target an example, of which the core says all
     core: Any  # the targets with their values
     factor: float
@@ -100,8 +101,7 @@ class Journal:
             h = record.h.to(handle.device)
             if record.batch is not None:
                 record.batch.move(handle.device)
-            moved = {"x": as_array(h)} if isinstance(record, LossRecord) else {}
-            journal._records.append(record._replace(h=h, version=h._version, ticket=0, **moved))
+            journal._records.append(record._replace(h=h, version=h._version, x=as_array(h), ticket=0))
         return journal
 
     def is_wanted(self, ctx: Any) -> bool:
@@ -120,7 +120,7 @@ class Journal:
 # has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
 
 
-class Statistics(torch.autograd.Function):
+class Statistics(_Function):
     """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
 
     @staticmethod
@@ -132,7 +132,7 @@ class Statistics(torch.autograd.Function):
         q, s, o, ticket = layer._observe(x, batch.core)
         ctx.save_for_backward(plain)
         ctx.set_materialize_grads(False)
-        ctx.seen = layer, core, journal, batch, ticket, core.stamp
+        ctx.seen = [x, layer, core, journal, batch, ticket, core.stamp]
         found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
         return found if journal.on_host else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
@@ -145,10 +145,14 @@ class Statistics(torch.autograd.Function):
 def _differentiate(
     ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
 ) -> tuple[Tensor | None, None, None]:
-    layer, core, journal, batch, ticket, stamp = ctx.seen
+    seen = ctx.seen
+    x, layer, core, journal, batch, ticket, stamp = seen
     if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
     (h,) = ctx.saved_tensors
+    if x is None:  # for the second time, with retain_graph
+        x = as_array(h)
+    seen[0] = None  # h is kept by nobody for longer than need be
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
     a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
     b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
@@ -156,19 +160,40 @@ def _differentiate(
     grad_h = None
     of_h, of_handle = ctx.needs_input_grad[:2]
     if of_h:
-        x = as_array(h)
         gradient = layer._room(x)
         ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
         grad_h = as_tensor(gradient)
     if of_handle and journal.is_wanted(ctx):
-        journal.add(Record(h, h._version, batch, a, b, g, ticket))
+        journal.add(Record(h, h._version, x, batch, a, b, g, ticket))
     return grad_h, None, None
 
 
 _differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
 
 
-class LayerLoss(torch.autograd.Function):
+class LossTensor(Tensor):
+    """A ready-made loss: a tensor like others, but that backward() without arguments goes to the engine straight away."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # as with parameters: what is computed from it is plain
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """As torch.Tensor's."""
+        if gradient is None and not retain_graph and not create_graph and inputs is None:
+            run_backward(self, torch.ones_like(self))
+        else:
+            super().backward(gradient, retain_graph, create_graph, inputs)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:  # saved as a plain tensor
+        return self.as_subclass(Tensor).__reduce_ex__(protocol)
+
+
+class LayerLoss(_Function):
     """(h, handle) → factor times the layer's own loss: what the statistics would give, for less of PyTorch's time. The
     gradient is computed with the loss, since it is known to be wanted."""
 
@@ -183,7 +208,7 @@ class LayerLoss(torch.autograd.Function):
         ctx.save_for_backward(plain)
         ctx.seen = [(x, gradient), layer, core, journal, batch, targets, factor, ticket, core.stamp]
         if journal.on_host:
-            return torch.from_numpy(np.array(factor * L))
+            return torch.from_numpy(np.array(factor * L)).as_subclass(LossTensor)
         return torch.full((), factor * L, dtype=torch.float64, device=h.device)
 
     @staticmethod

@@ -167,8 +167,8 @@ class WideHead(nn.Module):
                 journal.clear()
                 return
         if len(records) == 1:
-            tensor, _, batch, a, b, g, ticket = self._in_parts(first)
-            hidden, targets = as_array(tensor), batch.core
+            _, _, hidden, batch, a, b, g, ticket = self._in_parts(first)
+            targets = batch.core
         else:
             plain = [self._in_parts(record) for record in records]
             hidden = as_array(torch.cat([record.h for record in plain]))
