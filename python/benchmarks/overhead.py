@@ -6,8 +6,10 @@ All take the same steps on the same data: C++ inside the extension, in a loop of
 layer.step after the other; PyTorch head(h, targets).backward() and head.step, the same in one call (head.learn), and with the
 loss written on head.statistics. "bare" are steps of C++, after each of which PyTorch does what is its own part of these:
 backward() through a function that does nothing, and through the operations of that loss. "idle" is that function again where
-there is no step: the time of one passes, and only what comes after it is counted. They take turns, round by round, so that
-what else the machine does meets all of them; a round is a few windows long, so that upkeep is in all of them, too.
+there is no step: the time of one passes, and only what comes after it is counted. "own, without its operations" is what is
+left of the way with the own loss when the difference of the two bare ones is taken off. They take turns, round by round, each
+round begins with another, so that what else the machine does meets all of them; a round is a few windows long, so that
+upkeep is in all of them, too.
 """
 
 import argparse
@@ -149,16 +151,24 @@ def main():
     for way in ways.values():
         way(16)
     seconds = {name: [] for name in ways}
-    for _ in range(options.rounds):
-        for name, way in ways.items():
-            seconds[name].append(way(options.steps) / options.steps)
+    names = list(ways)
+    for turn in range(options.rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            seconds[name].append(ways[name](options.steps) / options.steps)
+    if "own loss" in ways:
+        parts = zip(seconds["own loss"], seconds["bare own loss"], seconds["bare PyTorch"])
+        seconds["own, without its operations"] = [own - (with_loss - alone) for own, with_loss, alone in parts]
     print(f"D = {D}, d = {d}, m = {m}, {options.threads} threads; ms a step, and over C++ in the same round")
-    for name in ways:
+    for name in seconds:
         extra = 1 if name == "idle" else 0  # it has no step in it
         ratio = extra + statistics.median(mine / base for mine, base in zip(seconds[name], seconds["C++"]))
+        line = f"  {name:28s} median {1e3 * statistics.median(seconds[name]):.3f}"
+        if name not in ways:  # the least of a difference says nothing
+            print(f"{line}                 overhead: median of rounds {100 * (ratio - 1):+.1f}%")
+            continue
         best = extra + min(seconds[name]) / min(seconds["C++"])
         print(
-            f"  {name:13s} median {1e3 * statistics.median(seconds[name]):.3f}   least {1e3 * min(seconds[name]):.3f}"
+            f"{line}   least {1e3 * min(seconds[name]):.3f}"
             f"   overhead: median of rounds {100 * (ratio - 1):+.1f}%, of the least {100 * (best - 1):+.1f}%"
         )
 

@@ -129,11 +129,15 @@ class Statistics(_Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         plain, x, layer, journal, batch = given
         core = layer._core
-        q, s, o, ticket = layer._observe(x, batch.core)
+        targets, uses_sum = batch.core, core.uses_sum
+        # What PyTorch is needed for is done before the layer has driven it out of the caches.
+        q, o = np.empty(targets.examples), np.empty(targets.nonzeros)
+        s = np.empty(q.shape) if uses_sum else np.zeros(q.shape)
+        found = torch.from_numpy(q), torch.from_numpy(s), torch.from_numpy(o)
+        ticket = core.observe(x, targets, q, s if uses_sum else None, o)
         ctx.save_for_backward(plain)
         ctx.set_materialize_grads(False)
         ctx.seen = [x, layer, core, journal, batch, ticket, core.stamp]
-        found = torch.from_numpy(q), torch.from_numpy(np.zeros(q.shape) if s is None else s), torch.from_numpy(o)
         return found if journal.on_host else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
     @staticmethod
@@ -161,8 +165,8 @@ def _differentiate(
     of_h, of_handle = ctx.needs_input_grad[:2]
     if of_h:
         gradient = layer._room(x)
-        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
         grad_h = as_tensor(gradient)
+        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
     if of_handle and journal.is_wanted(ctx):
         journal.add(Record(h, h._version, x, batch, a, b, g, ticket))
     return grad_h, None, None
@@ -185,7 +189,7 @@ class LossTensor(Tensor):
     ) -> None:
         """As torch.Tensor's."""
         if gradient is None and not retain_graph and not create_graph and inputs is None:
-            run_backward(self, torch.ones_like(self))
+            run_backward(self, torch.from_numpy(np.array(1.0)))  # ones_like() is dearer: nobody has called it just now
         else:
             super().backward(gradient, retain_graph, create_graph, inputs)
 
@@ -203,13 +207,20 @@ class LayerLoss(_Function):
     ) -> Tensor:
         plain, x, layer, journal, batch, targets, factor = given
         core = layer._core
-        gradient = layer._buffers.get(x.shape, x.dtype) if journal.on_host else layer._room(x)
-        L, ticket = core.judge(x, targets, gradient)
-        ctx.save_for_backward(plain)
-        ctx.seen = [(x, gradient), layer, core, journal, batch, targets, factor, ticket, core.stamp]
         if journal.on_host:
-            return torch.from_numpy(np.array(factor * L)).as_subclass(LossTensor)
-        return torch.full((), factor * L, dtype=torch.float64, device=h.device)
+            gradient = layer._buffers.get(x.shape, x.dtype)
+            grad_h, value = torch.from_numpy(gradient), np.empty(())
+            loss = torch.from_numpy(value)
+            loss.__class__ = LossTensor  # as PyTorch does with its parameters: as_subclass() would make another tensor
+            L, ticket = core.judge(x, targets, gradient)
+            value.fill(factor * L)
+        else:
+            gradient = grad_h = layer._room(x)
+            L, ticket = core.judge(x, targets, gradient)
+            loss = torch.full((), factor * L, dtype=torch.float64, device=h.device)
+        ctx.save_for_backward(plain)
+        ctx.seen = [(x, gradient, grad_h), layer, core, journal, batch, targets, factor, ticket, core.stamp]
+        return loss
 
     @staticmethod
     def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
@@ -223,23 +234,21 @@ def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, No
         raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
     (h,) = ctx.saved_tensors
     factor *= by_L.item()
-    grad_h = None
     of_h, of_handle, _ = ctx.needs_input_grad
     seen[0] = None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
     if arrays is None:  # for the second time, with retain_graph
         x = as_array(h)
         gradient = layer._room(x)
+        grad_h = as_tensor(gradient)
         if of_h:
             _, ticket = core.judge(x, targets, gradient)
     else:
-        x, gradient = arrays
-    if of_h:
-        if factor != 1:
-            gradient *= factor
-        grad_h = as_tensor(gradient)
+        x, gradient, grad_h = arrays
+    if of_h and factor != 1:
+        gradient *= factor
     if of_handle and journal.is_wanted(ctx):
         journal.add(LossRecord(h, h._version, x, batch, targets, factor, ticket))
-    return grad_h, None, None
+    return grad_h if of_h else None, None, None
 
 
 _differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)

@@ -132,6 +132,7 @@ class WideHead(nn.Module):
         h, _, x = self._hidden(h)
         _, valued = self._valued(targets)
         gradient = layer._buffers.get(x.shape, x.dtype) if journal.on_host else layer._room(x)
+        grad_h = as_tensor(gradient)
         factor = 1 / valued.examples if self.reduction == "mean" else 1.0
         if not journal.handle.requires_grad:
             L = layer._core.evaluate(x, valued, None, gradient)
@@ -143,7 +144,7 @@ class WideHead(nn.Module):
         if h.requires_grad:
             if factor != 1:
                 gradient *= factor
-            run_backward(h, as_tensor(gradient))
+            run_backward(h, grad_h)
         return factor * L
 
     def step(self, lr: float, grad_scale: float = 1.0) -> None:
