@@ -63,7 +63,7 @@ TEST_P(BackendTest, ProductsOfPackedMatrices) {
   });
 }
 
-/// As at the end of a window, where a device takes larger tiles: AB with many rows or columns, over whatever was there.
+/// As at the end of a window: AB with many rows or columns, over whatever was there.
 TEST_P(BackendTest, LargeProductsOfPackedMatrices) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(117);

@@ -145,11 +145,8 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
     if (beta == T(0)) return clear(C);
     return scale(beta, C);
   }
-  const bool is_plain = op_a == Op::none && op_b == Op::none && beta == T(0);
-  const bool takes_large_tiles = is_plain && suits_large_tiles(A, B);
-  if (takes_large_tiles || is_small(C.rows, C.cols, depth)) {
-    auto x = product(op_a, op_b, alpha, A, B, beta, C);
-    if (takes_large_tiles) x.edge = 64;
+  if (is_small(C.rows, C.cols, depth)) {
+    const auto x = product(op_a, op_b, alpha, A, B, beta, C);
     return write_down(x, {cuda::range(A), cuda::range(B)}, {cuda::range(C)});
   }
   const auto of = [](Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; };
@@ -178,16 +175,6 @@ bool is_wide(ConstView<float> X) {
 
 }  // namespace
 
-/// AB, by tiles of 64 x 64: where those of 32 x 32 would be two for most blocks, and up to twice what is small.
-template <class T>
-bool CudaBackend<T>::suits_large_tiles(ConstView<T> A, ConstView<T> B) const {
-  if constexpr (std::is_same_v<T, float>) {
-    return !tf32_ && A.cols <= 1024 && is_wide(A) && is_wide(B) && cuda::multiply_tiles(A.rows, B.cols, 32) > 400 &&
-           GemmShape{Op::none, Op::none, A.rows, B.cols, A.cols}.flops() < 1e9;
-  }
-  return false;
-}
-
 template <class T>
 cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta,
                                        MatrixView<T> C) const {
@@ -201,7 +188,7 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
     x.alpha = alpha, x.beta = beta;
     x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
     x.wide = is_wide(A) && is_wide(B);
-    x.edge = x.wide && cuda::multiply_tiles(C.rows, C.cols, 32) <= 66 ? 16 : 32;  // half of the device would be idle
+    x.fine = x.wide && cuda::multiply_tiles(C.rows, C.cols, false) <= 66;  // half of the device would be idle
   }
   return x;
 }
@@ -213,18 +200,17 @@ void CudaBackend<T>::add_second(cuda::Multiply& x, ConstView<T> F, ConstView<T> 
     x.F_stride = static_cast<int>(F.stride), x.G_stride = static_cast<int>(G.stride);
     x.second_depth = static_cast<int>(F.cols);
     x.wide = x.wide && is_wide(F) && is_wide(G);
-    if (!x.wide) x.edge = 32;
+    x.fine = x.fine && x.wide;
   }
 }
 
 template <class T>
 void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<cuda::Range> reads,
                                 std::initializer_list<cuda::Range> writes) {
-  const Size rows = cuda::multiply_tiles(x.rows, 1, x.edge);
-  const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.edge);
+  const Size rows = cuda::multiply_tiles(x.rows, 1, x.fine);
+  const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.fine);
   const auto depth = static_cast<float>(x.depth + x.second_depth);
-  program().add(cuda::Kind::multiply, tiles, x, reads, writes,
-                x.edge == 16 ? 1.2F + depth / 85 : 1.5F + depth / (x.edge == 32 ? 36 : 25));
+  program().add(cuda::Kind::multiply, tiles, x, reads, writes, x.fine ? 1.2F + depth / 85 : 1.5F + depth / 36);
 }
 
 template <class T>
@@ -243,7 +229,6 @@ Size CudaBackend<T>::rows_per_block(Size dim) const {
                                                std::size_t);                                                         \
   template const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>&);                                     \
   template void CudaBackend<T>::gemm(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>);                       \
-  template bool CudaBackend<T>::suits_large_tiles(ConstView<T>, ConstView<T>) const;                                 \
   template bool CudaBackend<T>::is_small(Size, Size, Size) const;                                                    \
   template void CudaBackend<T>::add_second(cuda::Multiply&, ConstView<T>, ConstView<T>) const;                       \
   template cuda::Multiply CudaBackend<T>::product(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>) const;    \

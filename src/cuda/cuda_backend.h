@@ -195,7 +195,6 @@ class CudaBackend final : public Backend<T> {
   /// To which another is added, of F and G, which are as A and B are.
   void add_second(cuda::Multiply& product, ConstView<T> F, ConstView<T> G) const;
   bool is_small(Size rows, Size cols, Size depth) const;
-  bool suits_large_tiles(ConstView<T> A, ConstView<T> B) const;
 
   std::shared_ptr<cuda::Context> context_;
   bool tf32_;

@@ -55,8 +55,9 @@ struct Elements {
   T beta1 = 0, beta2 = 0, rest1 = 0, rest2 = 0;  ///< of Adam, with its rate in alpha and ε in beta
 };
 
-/// Tiles of a product are 32 x 32, or 16, or 64, along an edge.
-inline Size multiply_tiles(Size rows, Size cols, Size edge) {
+/// Tiles of a product are 32 x 32, or 16 x 16 if fine.
+inline Size multiply_tiles(Size rows, Size cols, bool fine) {
+  const Size edge = fine ? 16 : 32;
   return ((rows + edge - 1) / edge) * ((cols + edge - 1) / edge);
 }
 /// What becomes of the elements of a product.
@@ -76,9 +77,8 @@ struct Multiply {
   int F_stride, G_stride, second_depth;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
   bool wide;              ///< 16 bytes at a time are possible, of either
+  bool fine;              ///< only where wide
   bool symmetric;     ///< as all summands are: the elements below the diagonal go for those above; A and B are across
-  int edge;           ///< of a tile: 16, 32 or 64. Not 32 only where wide, 64 only where A is across, B along, and
-                      ///< C ← α op(A) op(B) is all, but for what comes after
   const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;

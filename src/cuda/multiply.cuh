@@ -1,9 +1,8 @@
 #pragma once
 /// Products of a few hundred rows and columns, tile by tile. A block makes 32 x 32 elements of C, or 16 x 16 where
-/// there are few of them, or 64 x 64 where there are a great many. Its threads form four groups of 64; each has a
-/// quarter of every slice of the depth, in which a thread has 4 x 4 (2 x 2, 8 x 8) elements, and their sums are added
-/// up at the end in a fixed order. Slices are 64 deep and on their way five at a time: for depths up to 320 nothing
-/// waits for anything but the first. Those of the large tiles are two at a time, for whose arithmetic that is enough.
+/// there are few of them. Its threads form four groups of 64; each has a quarter of every slice of the depth, in which
+/// a thread has 4 x 4 (2 x 2) elements, and their sums are added up at the end in a fixed order. Slices are 64 deep and
+/// on their way five at a time: for depths up to 320 nothing waits for anything but the first.
 ///
 /// An operand that is consecutive along the depth lies in shared memory as it does outside, row after row of 64, padded
 /// to 68: a thread reads four steps of the depth at once, and the eight rows of a warp are on different banks. One that
@@ -17,19 +16,12 @@ namespace widehead::cuda {
 
 inline constexpr int slice_depth = 64;
 inline constexpr int slice_pitch = slice_depth + 4;
-inline constexpr int numbers = 8;  // of threads along either edge of a tile
+inline constexpr int slices_ahead = 5;
+inline constexpr int slice_floats = 32 * slice_pitch;  // of one operand, in the larger of the two layouts
+inline constexpr int part_pitch = 36;                  // of a column in a group's sums
+inline constexpr int numbers = 8;                      // of threads along either edge of a tile
 inline constexpr int groups = program_threads / (numbers * numbers);
-/// What depends on the size of tiles, of whose rows and columns a thread has `each`.
-template <int each>
-struct TileSize {
-  static constexpr int edge = numbers * each;
-  static constexpr int slices_ahead = each == 8 ? 2 : 5;
-  static constexpr int slice_floats = edge * slice_pitch;  // of one operand, in the larger of the two layouts
-  static constexpr int steps = each == 8 ? 2 : 4;          // of the depth that a thread reads at once
-  static constexpr int part_pitch = each == 8 ? 68 : 36;   // of a column in a group's sums
-  static_assert(2 * slices_ahead * slice_floats * sizeof(float) <= program_shared_bytes);
-  static_assert(groups * edge * part_pitch * sizeof(float) <= program_shared_bytes);
-};
+static_assert(2 * slices_ahead * slice_floats * sizeof(float) <= program_shared_bytes);
 
 /// A block's memory for whatever it does. Not passed about: functions that are not inlined would not know that it is
 /// shared.
@@ -90,47 +82,29 @@ struct Fetcher {
   }
 };
 
-/// A few steps of the depth from k on, for a thread's rows: number · each + i where the slice is across the depth,
-/// number + 8 i where it is along. Of a large tile's across the depth the second four rows are 32 further: threads that
-/// read at once read side by side.
-template <int each, bool along, int steps>
-__device__ __forceinline__ void read_slice(const float* slice, int number, int k, float (&x)[each][steps]) {
+/// Four steps of the depth from k on, for a thread's rows: number · each + i where the slice is across the depth,
+/// number + 8 i where it is along.
+template <int each, bool along>
+__device__ __forceinline__ void read_slice(const float* slice, int number, int k, float (&x)[each][4]) {
   if constexpr (along) {
 #pragma unroll
     for (int i = 0; i < each; ++i) {
-      const float* at = slice + (number + numbers * i) * slice_pitch + k;
-      if constexpr (steps == 4) {
-        const float4 four = *reinterpret_cast<const float4*>(at);
-        x[i][0] = four.x, x[i][1] = four.y, x[i][2] = four.z, x[i][3] = four.w;
-      } else {
-        const float2 two = *reinterpret_cast<const float2*>(at);
-        x[i][0] = two.x, x[i][1] = two.y;
-      }
+      const float4 four = *reinterpret_cast<const float4*>(slice + (number + numbers * i) * slice_pitch + k);
+      x[i][0] = four.x, x[i][1] = four.y, x[i][2] = four.z, x[i][3] = four.w;
     }
   } else {
 #pragma unroll
-    for (int q = 0; q < steps; ++q) {
-      const float* at = slice + (k + q) * numbers * each;
-      if constexpr (each == 2) {
-        const float2 two = *reinterpret_cast<const float2*>(at + 2 * number);
-        x[0][q] = two.x, x[1][q] = two.y;
+    for (int q = 0; q < 4; ++q) {
+      const float* at = slice + ((k + q) * numbers + number) * each;
+      if constexpr (each == 4) {
+        const float4 four = *reinterpret_cast<const float4*>(at);
+        x[0][q] = four.x, x[1][q] = four.y, x[2][q] = four.z, x[3][q] = four.w;
       } else {
-#pragma unroll
-        for (int half = 0; half < each / 4; ++half) {
-          const float4 four = *reinterpret_cast<const float4*>(at + 32 * half + 4 * number);
-          x[4 * half][q] = four.x, x[4 * half + 1][q] = four.y, x[4 * half + 2][q] = four.z,
-                x[4 * half + 3][q] = four.w;
-        }
+        const float2 two = *reinterpret_cast<const float2*>(at);
+        x[0][q] = two.x, x[1][q] = two.y;
       }
     }
   }
-}
-/// Which row of the tile a thread's i-th is.
-template <int each, bool along>
-__device__ __forceinline__ int row_of_tile(int number, int i) {
-  if constexpr (along) return number + numbers * i;
-  if constexpr (each == 8) return i / 4 * 32 + number * 4 + i % 4;
-  return number * each + i;
 }
 
 /// What becomes of an element of a product.
@@ -143,19 +117,15 @@ __device__ inline float after_product(const Multiply& x, int row, int column, fl
   return value;
 }
 
-/// Large tiles (each = 8) are for C ← α op(A) op(B) alone.
 /// @param B_names, C_names  only where `named`: which columns of B are multiplied, and where their products go
 template <int each, bool A_along, bool B_along, bool wide, bool named = false>
 __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names = nullptr,
                               const Index* C_names = nullptr) {
-  using Tile = TileSize<each>;
-  constexpr int edge = Tile::edge, slices_ahead = Tile::slices_ahead, slice_floats = Tile::slice_floats,
-                part_pitch = Tile::part_pitch, steps = Tile::steps;
-  constexpr bool large = each == 8;
+  constexpr int edge = numbers * each;
   float* const shared = pool();
   const int row_tiles = (x.rows + edge - 1) / edge;
   int row_tile = tile % row_tiles, column_tile = tile / row_tiles;
-  if (!large && x.symmetric) {  // the lower triangle, row after row
+  if (x.symmetric) {  // the lower triangle, row after row
     row_tile = 0;
     while ((row_tile + 1) * (row_tile + 2) / 2 <= tile) ++row_tile;
     column_tile = tile - row_tile * (row_tile + 1) / 2;
@@ -163,12 +133,12 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   const int first_row = row_tile * edge, first_column = column_tile * edge;
   const Operand A{x.A, x.A_stride, x.rows, nullptr}, B{x.B, x.B_stride, x.cols, named ? B_names : nullptr};
   const int first_slices = (x.depth + slice_depth - 1) / slice_depth;
-  const int slices = first_slices + (large ? 0 : (x.second_depth + slice_depth - 1) / slice_depth);
+  const int slices = first_slices + (x.second_depth + slice_depth - 1) / slice_depth;
   Fetcher<edge, A_along, wide> of_A(A, first_row, x.depth);
   Fetcher<edge, B_along, wide> of_B(B, first_column, x.depth);
   const float* somewhere = x.A;
   const auto fetch = [&](int s) {
-    if (!large && !A_along && s == first_slices && s < slices) {  // the second product
+    if (!A_along && s == first_slices && s < slices) {  // the second product
       of_A = {Operand{x.F, x.F_stride, x.rows, nullptr}, first_row, x.second_depth};
       of_B = {Operand{x.G, x.G_stride, x.cols, nullptr}, first_column, x.second_depth};
     }
@@ -191,8 +161,8 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   for (int p = 0; p < turns; ++p) {
     const int column = first_column + line + p * lines;
     const bool inside = row < x.rows && column < x.cols;
-    held[p] = !large && x.beta != 0 && inside ? x.D[row + static_cast<Size>(column) * x.D_stride] : 0;
-    above[p] = !large && x.sum != nullptr && inside ? x.high[row + static_cast<Size>(column) * x.high_stride] : 0;
+    held[p] = x.beta != 0 && inside ? x.D[row + static_cast<Size>(column) * x.D_stride] : 0;
+    above[p] = x.sum != nullptr && inside ? x.high[row + static_cast<Size>(column) * x.high_stride] : 0;
   }
 
   const int group = static_cast<int>(threadIdx.x) / (numbers * numbers);
@@ -206,13 +176,13 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     const float* a = shared + s % slices_ahead * 2 * slice_floats;
     const float* b = a + slice_floats;
 #pragma unroll 2
-    for (int step = 0; step < slice_depth / (steps * groups); ++step) {
-      const int k = group * (slice_depth / groups) + step * steps;
-      float from_A[each][steps], from_B[each][steps];
+    for (int step = 0; step < slice_depth / (4 * groups); ++step) {
+      const int k = group * (slice_depth / groups) + step * 4;
+      float from_A[each][4], from_B[each][4];
       read_slice<each, A_along>(a, number_A, k, from_A);
       read_slice<each, B_along>(b, number_B, k, from_B);
 #pragma unroll
-      for (int q = 0; q < steps; ++q) {
+      for (int q = 0; q < 4; ++q) {
 #pragma unroll
         for (int i = 0; i < each; ++i) {
 #pragma unroll
@@ -227,10 +197,10 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
 
 #pragma unroll
   for (int i = 0; i < each; ++i) {
-    const int r = row_of_tile<each, A_along>(number_A, i);
+    const int r = A_along ? number_A + numbers * i : number_A * each + i;
 #pragma unroll
     for (int j = 0; j < each; ++j) {
-      const int c = row_of_tile<each, B_along>(number_B, j);
+      const int c = B_along ? number_B + numbers * j : number_B * each + j;
       shared[(group * edge + c) * part_pitch + r] = sums[i][j];
     }
   }
@@ -243,16 +213,16 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
 #pragma unroll
     for (int g = 0; g < groups; ++g) sum += shared[(g * edge + c) * part_pitch + lane];
     const float value = x.alpha * sum + x.beta * held[p];
-    if (!large && x.symmetric) {
+    if (x.symmetric) {
       turned[c * (edge + 1) + lane] = value;
     } else if (row < x.rows && column < x.cols) {
       x.C[row + static_cast<Size>(named ? C_names[column] : column) * x.C_stride] =
           named ? value : after_product(x, row, column, value);
-      if (!large && x.sum != nullptr) x.sum[row + static_cast<Size>(column) * x.sum_stride] = above[p] + value;
+      if (x.sum != nullptr) x.sum[row + static_cast<Size>(column) * x.sum_stride] = above[p] + value;
     }
   }
   __syncthreads();  // before the next tile's slices come
-  if constexpr (!large && !A_along && !B_along) {
+  if constexpr (!A_along && !B_along) {
     if (!x.symmetric) return;
     // Elements below the diagonal are the truth for those above, too.
     const auto put = [&](int i, int j, float value) {

@@ -26,11 +26,9 @@ __device__ __forceinline__ void carry_out(const Instruction& instruction, int ti
     case Kind::multiply:
       if constexpr (std::is_same_v<T, float>) {
         const auto& product = *reinterpret_cast<const Multiply*>(x);
-        if (product.edge == 64) {
-          multiply_tile<8, false, true, true>(product, tile);
-        } else if (!product.wide) {
+        if (!product.wide) {
           multiply_any_tile<4, false>(product, tile);
-        } else if (product.edge == 16) {
+        } else if (product.fine) {
           multiply_any_tile<2, true>(product, tile);
         } else {
           multiply_any_tile<4, true>(product, tile);

@@ -171,7 +171,7 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
       if (symmetric) {
         add_second(x, X, H);
         x.symmetric = true;
-        x.edge = x.wide ? 16 : 32;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
+        x.fine = x.wide;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
       }
       x.high = above.data, x.sum = sum.data;
       x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
