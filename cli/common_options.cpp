@@ -118,7 +118,7 @@ void add_windowed_options(CLI::App& command, WindowedOptions& options) {
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return command.add_option(flag, value, help)->group(group)->capture_default_str();
   };
-  add("--window", options.window, "examples after which a window closes; 0 means chosen from d")
+  add("--window", options.window, "rows of E (targets, or examples) after which a window closes; 0 means chosen from d")
       ->check(CLI::NonNegativeNumber);
   add("--absorb-limit", options.absorb_limit, "largest condition number of U at which a window is absorbed")
       ->check(CLI::PositiveNumber);

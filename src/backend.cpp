@@ -101,7 +101,7 @@ void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<
   const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;
   gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low);
   if (n > 0) gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), S.columns(2 * d, n));
-  finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, m));
+  finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, S.cols - height));
 }
 
 template class Backend<float>;

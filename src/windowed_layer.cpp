@@ -127,6 +127,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
   backend.share(height, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
   account_.target_columns += std::min(targets.count(), m);
+  account_.stack_rows += height;
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);
   if (knows_W_ && !aside) {
@@ -164,8 +165,17 @@ void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, M
   common_.write_gradient(by, H_hat, Gamma_hat, grad_H);
 }
 
-/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and the appended
-/// rows η‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
+/// Whether a minibatch gives each output of it a row of E of its own, to which later ones of the window add, instead
+/// of a row for each example: −η(ΓHᵀ)_i, with 1 in Γ_w. There are never more of those where outputs are no more than
+/// examples, and all products with E are smaller. (A device has better use for its time than to look for equal
+/// targets.)
+template <class T>
+bool WindowedLayer<T>::appends_by_output(const RowGroups<T>& targets, Size m) const {
+  return this->backend().factorizes_fast() && targets.count() <= m;
+}
+
+/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and E's new
+/// rows by η‖H‖ or η‖Γ‖‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
 /// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
 /// of a U with condition below absorb_limit.)
 template <class T>
@@ -177,12 +187,14 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   const auto rough_norm = [&](ConstView<T> A) {  // some 1% above the truth, for what it leaves out
     return 1.01 * std::sqrt(static_cast<double>(backend.rough_squared_norm(A)));
   };
-  const double rough_H = rough_norm(H);
-  double growth = twice_eta * rough_H * (1 + rough_norm(P) + a * stack_bound_ * rough_H);
+  const bool by_output = appends_by_output(by.Gamma, H.cols);
+  const double rough_H = rough_norm(H), rough_Gamma = by_output ? rough_norm(by.g) : 0;
+  double growth = twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
-    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + a * std::sqrt(backend.dot(SH, SH)));
+    const double norm_Gamma = by_output ? std::sqrt(backend.dot(by.g, by.g)) : 0;
+    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH)));
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -209,7 +221,8 @@ void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T et
   timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
   commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
   common_.commit();
-  if (window_.columns() + m > windowed_.window) close_window();
+  // Outputs that come again and again fill no window, but U shrinks with every example.
+  if (window_.columns() + m > windowed_.window || 2 * (window_.examples() + m) > 3 * windowed_.window) close_window();
 }
 
 template <class T>
@@ -238,7 +251,7 @@ void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T 
 }
 
 /// [Q; U; E] ← [c²Q; cU; cE] − 2η [P; UH diag(a); EH diag(a)] Hᵀ, Q its symmetric part; then E gains the
-/// rows −ηHᵀ and Γ_w the columns Γ. The changes of Q and U go to their low parts.
+/// rows −ηHᵀ and Γ_w the columns Γ, or outputs' own rows of E gain −ηΓHᵀ. The changes of Q and U go to their low parts.
 template <class T>
 void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c) {
   auto& backend = this->backend();
@@ -259,8 +272,17 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     shrink(d, c - 1);
     backend.scale(static_cast<T>(c), E_T());
   }
-  backend.commit_stack(eta, H, SH, high_, low_, S_T_.view().columns(0, height + m));
-  window_.append(by.Gamma, by.g, m);
+  const bool by_output = appends_by_output(by.Gamma, m);
+  backend.commit_stack(eta, H, SH, high_, low_, S_T_.view().columns(0, height + (by_output ? 0 : m)));
+  if (!by_output) {
+    window_.append(by.Gamma, by.g, m);
+    return;
+  }
+  const auto new_rows = VtG_.scratch(d, by.Gamma.count());
+  backend.combine(by.Gamma, by.g, H, new_rows);
+  const auto columns = window_.append_by_output(by.Gamma, m);
+  backend.clear(S_T_.view().columns(height, window_.columns() - n));
+  backend.add_to_columns(-eta, new_rows, columns, E_T());
 }
 
 // ── closing a window (docs/algorithm.md, section 4) ─────────────────────────────────────────────
@@ -455,7 +477,8 @@ Diagnostics WindowedLayer<T>::diagnostics() {
 /// the mean. Closing and catching up are upkeep.
 template <class T>
 std::vector<GemmShape> WindowedLayer<T>::step_products(Size m) const {
-  const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m), height = 2 * d + (steps - 1) * m / 2;
+  const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m);
+  const Size height = account_.observed > 0 ? account_.stack_rows / account_.observed : 2 * d + (steps - 1) * m / 2;
   const Size targets = account_.observed > 0 ? account_.target_columns / account_.observed : m;
   return {
       {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]

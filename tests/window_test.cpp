@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "compare.h"
 #include "oracle.h"
@@ -59,6 +60,49 @@ TEST(Window, HoldsTheMinibatchesSideBySide) {
     EXPECT_EQ(window.columns(), 0);
     EXPECT_TRUE(window.rows().empty());
     EXPECT_EQ(window.find(0), Window<double>::none);
+  }
+}
+
+TEST(Window, GivesAnOutputOneColumnOfItsOwnHoweverOftenItComes) {
+  const auto backend = make_cpu_backend<double>(1);
+  Window<double> window(*backend);
+  RowGroups<double> groups;
+  for (const auto seed : seeds(5)) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    Dice dice(seed);
+    const Size D = dice.between(1, 40);
+    Matrix<double> truth(D, 0);
+    std::map<Index, Index> own;
+    Size examples = 0;
+    for (int t = 0; t < 8; ++t) {  // now and then a minibatch that is appended by examples
+      const auto minibatch = make_minibatch(dice, {D, 1, dice.between(1, 20), dice.between(0, 5)});
+      const TypedMinibatch<double> typed(minibatch);
+      groups.assign(typed.targets());
+      examples += minibatch.examples();
+      Size wider_by = minibatch.examples();
+      if (t % 3 == 2) {
+        window.append(groups, MatrixView<const double>(groups.values().data(), groups.nonzeros(), 1), wider_by);
+      } else {
+        const auto columns = window.append_by_output(groups, minibatch.examples());
+        ASSERT_EQ(static_cast<Size>(columns.size()), groups.count());
+        wider_by = 0;
+        for (Size group = 0; group < groups.count(); ++group) {
+          const auto [known, is_new] = own.try_emplace(groups.row(group), static_cast<Index>(truth.cols() + wider_by));
+          if (is_new) ++wider_by;
+          EXPECT_EQ(columns[static_cast<std::size_t>(group)], known->second);
+        }
+      }
+      Matrix<double> wider(D, truth.cols() + wider_by);
+      std::copy_n(truth.data(), truth.size(), wider.data());
+      if (t % 3 == 2) std::copy_n(minibatch.Y().data(), D * wider_by, wider.data() + truth.size());
+      truth = std::move(wider);
+      for (const auto& [row, column] : own) truth(row, column) = 1;
+    }
+    EXPECT_EQ(window.columns(), truth.cols());
+    EXPECT_EQ(window.examples(), examples);
+    EXPECT_TRUE(is_near<double>(to_dense(window, D), truth, 1e-15));
+    window.clear();
+    EXPECT_EQ(window.examples(), 0);
   }
 }
 

@@ -92,6 +92,29 @@ TEST(WindowedLayer, ClosesItsWindowWhenTheNextMinibatchMightNotFit) {
   EXPECT_EQ(fill_after(5), std::pair(0.0, 5.0));
 }
 
+TEST(WindowedLayer, GathersWhatComesToTheSameOutputInOneRow) {
+  auto options = run_at({}, 0.01, 6);
+  options.head.layer.outputs = 3;
+  options.head.windowed.window = 200;
+  options.data.batch = 16;
+  options.data.nonzeros = 1;
+  auto figures = to_map(verify<double>(options).diagnostics);
+  EXPECT_GT(figures.at("window_fill"), 0);
+  EXPECT_LE(figures.at("window_fill"), 3) << "a row of E for each of 3 outputs, not for each of 96 examples";
+  EXPECT_EQ(figures.at("absorbs") + figures.at("flips"), 0);
+  options.steps = 19;  // 304 examples are more than 3/2 · 200
+  figures = to_map(verify<double>(options).diagnostics);
+  EXPECT_EQ(figures.at("absorbs") + figures.at("flips"), 1) << "a window ends although it is not full";
+  options.head.windowed.window = 40;
+  for (const double lambda : {0.05, 0.6, 1.6}) {  // they are absorbed, and flipped, as any others
+    options.lambda = lambda;
+    options.steps = 300;
+    const auto report = verify<float>(options);
+    EXPECT_EQ(report.error, "");
+    EXPECT_LT(worst_of(report), 200 * tolerance::epsilon<float>) << "λ₁ = " << lambda;
+  }
+}
+
 TEST(WindowedLayer, TouchesOnlyTheRowsItIsAskedFor) {
   WindowedLayer<float> layer({.outputs = 2000000000, .dim = 4}, {}, make_cpu_backend<float>(1));
   const SyntheticStream<float> stream({.outputs = 2000000000, .dim = 4, .batch = 3});

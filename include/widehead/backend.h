@@ -336,7 +336,7 @@ class Backend {
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
   /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is
-  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended. SH = [P; UH; EH], S has room for m more columns.
+  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended where S has m columns more. SH = [P; UH; EH].
   virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                             MatrixView<T> S);
 

@@ -26,7 +26,7 @@
 namespace widehead {
 
 struct WindowedOptions {
-  Size window = 0;             ///< examples after which a window closes; 0 means chosen from d
+  Size window = 0;             ///< rows of E after which a window closes, or half as many examples again; 0: from d
   double absorb_limit = 1000;  ///< largest condition number of U at which a window is absorbed
   DeflationOptions deflation;
   TimelineOptions timeline;
@@ -72,6 +72,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
   MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
+  bool appends_by_output(const RowGroups<T>& targets, Size m) const;
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
@@ -94,7 +95,8 @@ class WindowedLayer final : public SphericalLayer<T> {
     std::int64_t absorbs = 0, flips = 0, deflated = 0;
     double close_seconds = 0;
     double flip_flops = 0;
-    std::int64_t observed = 0, target_columns = 0;  // minibatches, and columns that U was multiplied with for them
+    // minibatches, rows of the stack that met them, and columns that U was multiplied with for them
+    std::int64_t observed = 0, stack_rows = 0, target_columns = 0;
   };
   Account account_;
 
