@@ -11,6 +11,9 @@ namespace {
 /// Rows that move forward are treated in groups of this many: enough for the products to be fast.
 constexpr std::size_t rows_at_once = 256;
 
+/// Columns that are cheaper multiplied with a panel besides than with a matrix of their own.
+constexpr Size few_columns = 16;
+
 }  // namespace
 
 template <class T>
@@ -127,7 +130,9 @@ void Timeline<T>::leave(const Block& block, std::span<const Epoch> epochs, Matri
 }
 
 /// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each
-/// block takes those that are older than it, and those that begin inside it, to its end.
+/// block takes those that are older than it, and those that begin inside it, to its end. A few go the way of those
+/// inside together, which is right for all of them: what a minibatch has in a block are a few columns, and reading
+/// F_last, A and B takes longer than multiplying with them.
 template <class T>
 void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
   const auto count_before = [&](Size from, Epoch end) {
@@ -139,8 +144,13 @@ void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
     const Block& block = blocks_[k];
     const Epoch end = k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start;
     active = count_before(active, block.start() + 1);
-    if (active > 0) multiply(block.F, Z.columns(0, active));
     const Size inside = count_before(active, end) - active;
+    if (inside > 0 && active <= few_columns) {
+      active += inside;
+      leave(block, epochs, Z.columns(0, active));
+      continue;
+    }
+    if (active > 0) multiply(block.F, Z.columns(0, active));
     if (inside > 0) leave(block, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, inside));
     active += inside;
   }
