@@ -18,6 +18,9 @@ namespace {
 /// Rows treated at once when a window closes: bounds the scratch for any K.
 constexpr std::size_t rows_at_once = 1024;
 
+/// Of a window that nobody has set, in units of d: a device's.
+constexpr Size longest_window = 4;
+
 /// The least rows of the stack that a thread multiplies at once: with fewer a product is slower.
 constexpr Size rows_in_piece = 32;
 
@@ -58,7 +61,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
         fmt::format("windowed layer: absorb_limit = {}, but it must be at least 1", windowed.absorb_limit));
   }
   const Size d = options.dim;
-  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : 4 * d;
+  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : longest_window * d;
   auto& memory = this->backend().memory();
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
   high_ = Matrix<T>(d, 2 * d, memory);
@@ -377,13 +380,16 @@ void WindowedLayer<T>::flip() {
 /// window has examples.
 template <class T>
 void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
+  const Size d = this->dim();
   visitor.part("timeline", timeline_);
   visitor.part("rows", store_, [&](Size from) { return timeline_.next_used_row(from); });
   if (visitor.loading()) timeline_.adopt_loaded();
-  visitor.part("window", window_, this->outputs(), S_T_.cols() - 2 * this->dim());
+  // What a device has begun may be longer than a window of the host's.
+  visitor.part("window", window_, this->outputs(), std::max(S_T_.cols() - 2 * d, longest_window * d));
+  if (2 * d + window_.columns() > S_T_.cols()) S_T_ = Matrix<T>(d, 2 * d + window_.columns(), this->backend().memory());
   visitor.part("deflation", deflation_);
   common_.visit_state(visitor);
-  visit_block(visitor, this->backend(), "S", S_T_.view().columns(0, 2 * this->dim() + window_.columns()));
+  visit_block(visitor, this->backend(), "S", S_T_.view().columns(0, 2 * d + window_.columns()));
   visit_block(visitor, this->backend(), "high", high_.view());
   visit_block(visitor, this->backend(), "low", low_.view());
   visitor.scalar("stack_bound", stack_bound_);

@@ -169,7 +169,7 @@ TEST(WindowedState, GoesFromMemoryToAFileAndBack) {
   std::filesystem::remove(path);
 }
 
-/// What is trained on a GPU is used on a CPU: their timelines are kept differently.
+/// What is trained on a GPU is used on a CPU: their timelines are kept differently, and windows are longer there.
 TEST(LayerState, MovesBetweenTimelinesWithProductsAndWithout) {
   for (const bool from_products : {false, true}) {
     for (const Initial initial : {Initial::zero, Initial::normal}) {
@@ -179,6 +179,7 @@ TEST(LayerState, MovesBetweenTimelinesWithProductsAndWithout) {
         HeadCase with{.label = "with", .options = windowed_options(1, 0.2, 2)},
             without{.label = "without", .options = windowed_options(1.3, 0.9, 3)};
         with.options.windowed.timeline.keeps_products = true;
+        with.options.windowed.window = 4 * d;
         const LayerOptions options{.outputs = D, .dim = d, .initial = initial, .seed = seed};
         const auto layer = make_layer<double>(from_products ? with : without, options);
         const auto other = make_layer<double>(from_products ? without : with, options);

@@ -188,7 +188,8 @@ TEST(WindowedState, ImpossibleEpochsRowsAndColumnsAreRefused) {
   refuse("timeline.block0.level", 0, std::int32_t{-1}, {"timeline.block0"});
   refuse("window.rows", 0, std::int32_t{D}, {"window.rows", "output 30", "D = 30"});
   refuse("window.rows", 0, std::int32_t{-1}, {"window.rows", "output -1"});
-  refuse("window.examples", 0, std::int64_t{4}, {"window.examples", "room for 3"});
+  refuse("window.columns", 0, std::int64_t{21}, {"window.columns", "room for 20"});
+  refuse("window.columns", 0, std::int64_t{-1}, {"window.columns", "-1"});
   refuse("window.examples", 0, std::int64_t{-1}, {"window.examples", "-1"});
   refuse("window.entry_slots", 0, std::int32_t{INT32_MAX}, {"window.entry_slots"});
   refuse("window.entry_slots", 0, std::int32_t{-1}, {"window.entry_slots"});
