@@ -7,12 +7,6 @@
 #include "widehead/softmax_kernels.h"
 
 namespace widehead {
-namespace {
-
-/// Work below which waking a second thread costs more than it saves.
-constexpr Size min_parallel_elements = 1 << 16;
-
-}  // namespace
 
 template <class T>
 SampledSoftmaxLayer<T>::SampledSoftmaxLayer(const LayerOptions& options, const SoftmaxOptions& softmax,

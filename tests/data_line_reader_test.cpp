@@ -236,7 +236,7 @@ TEST_F(LineReaderFileTest, ReadingAheadGivesTheSameErrors) {
 TEST_F(LineReaderFileTest, ReadingAheadCanBeGivenUpAtAnyLine) {
   Lines lines;
   const auto file = write("a", long_text(7, lines));
-  for (const std::size_t taken : {0, 1, 30}) {
+  for (const std::size_t taken : {0u, 1u, 30u}) {
     auto reader = LineReader::ahead(file);
     for (std::size_t i = 0; i < taken; ++i) EXPECT_EQ(reader.next(), lines[i]);
   }

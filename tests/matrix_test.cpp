@@ -104,7 +104,7 @@ TEST(Matrix, RefusesNegativeExtentsAndSizesBeyondTheAddressSpace) {
 }
 
 TEST(Matrix, ReportsMemoryItCannotGet) {
-#ifdef __SANITIZE_ADDRESS__
+#if WIDEHEAD_TEST_ADDRESS_SANITIZER
   GTEST_SKIP() << "the address sanitizer stops the program at such a request";
 #else
   EXPECT_THROW(Matrix<double>(Size{1} << 30, Size{1} << 28), std::bad_alloc);

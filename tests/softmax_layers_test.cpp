@@ -318,10 +318,12 @@ TEST_P(SoftmaxHeadTest, StepThatWouldOverflowIsNotTaken) {
       const char* what;
       double h, y, weight, eta;
     };
-    for (const auto& [what, h, y, weight, eta] :
+    for (const auto& each :
          {Case{"logits", most / 100, 1, 1, 0}, Case{"the update", root, 1, 1, root * 10},
           Case{"weights times values", 1, root * 100, root, 1e-3}, Case{"the gradient", 1, most / 10, 1, 0},
           Case{"an example without targets", most / 100, 0, 1, 0}}) {
+      const auto [what, h, y, weight, rate] = each;
+      const double eta = rate;  // older compilers do not capture a part of a structure
       SCOPED_TRACE(what);
       Dice dice(22);
       auto minibatch = make_positive_minibatch(dice, {20, 4, 3, 2});

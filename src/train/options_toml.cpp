@@ -138,7 +138,7 @@ JobOptions read_toml(const std::string& path, const Job* job) {
     }
     const auto where = fmt::format("{}: {}", place(path, node), key.str());
     std::visit(
-        [&](auto field) {
+        [&, &node = node](auto field) {  // named: older compilers do not capture a part of a pair
           auto& value = result.options.*field;
           using Value = std::remove_cvref_t<decltype(value)>;
           if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
