@@ -184,10 +184,11 @@ TEST_P(BackendTest, ManyColumnsOfAFewMatrices) {
       for (Size k = 0; k < count; ++k) {
         rows.push_back(static_cast<Index>(dice.between(0, D - 1)));
         matrix.push_back(k % 20 == 3 ? 1 : 0);
-        for (Size i = 0; i < d; ++i) {
-          for (Size l = 0; l < d; ++l) {
-            truth(i, k) += static_cast<double>(M(i, matrix.back() * d + l)) * static_cast<double>(V(l, rows.back()));
-          }
+        double* z = truth.view().column(k);
+        for (Size l = 0; l < d; ++l) {
+          const T* m = M.view().column(matrix.back() * d + l);
+          const auto v = static_cast<double>(V(l, rows.back()));
+          for (Size i = 0; i < d; ++i) z[i] += static_cast<double>(m[i]) * v;
         }
       }
       Matrix<T> Z(d, count, backend.memory());

@@ -28,7 +28,9 @@ template <class T>
 Matrix<double> to_double(MatrixView<const T> A) {
   Matrix<double> B(A.rows, A.cols);
   for (Size j = 0; j < A.cols; ++j) {
-    for (Size i = 0; i < A.rows; ++i) B(i, j) = static_cast<double>(A(i, j));
+    const T* a = A.column(j);
+    double* b = B.view().column(j);
+    for (Size i = 0; i < A.rows; ++i) b[i] = static_cast<double>(a[i]);
   }
   return B;
 }

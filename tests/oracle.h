@@ -1,6 +1,7 @@
 #pragma once
 /// The definition: W itself, updated explicitly in double, O(Dd), in plain loops that share nothing
-/// with the library's layers. What every test of a layer compares with.
+/// with the library's layers. What every test of a layer compares with. The loops go along columns by
+/// pointer: tests are hardly optimised, and spend much of their time here.
 
 #include <algorithm>
 #include <cmath>
@@ -133,12 +134,17 @@ class Oracle {
     Result result;
     const auto R = residual(batch, result);
     const double c = 1 - eta * weight_decay_;
+    const Size d = W.rows();
+    std::vector<double> sums(static_cast<std::size_t>(d));
     for (Size i = 0; i < W.cols(); ++i) {
-      for (Size k = 0; k < W.rows(); ++k) {
-        double sum = 0;
-        for (Size j = 0; j < R.cols(); ++j) sum += R(i, j) * batch.weight(j) * batch.H(k, j);
-        W(k, i) = c * W(k, i) - 2 * eta * sum;
+      double *w = W.view().column(i), *sum = sums.data();
+      std::fill(sums.begin(), sums.end(), 0);
+      for (Size j = 0; j < R.cols(); ++j) {
+        const double r = R(i, j) * batch.weight(j);
+        const double* h = batch.H.view().column(j);
+        for (Size k = 0; k < d; ++k) sum[k] += r * h[k];
       }
+      for (Size k = 0; k < d; ++k) w[k] = c * w[k] - 2 * eta * sum[k];
     }
     W_scale = std::max({W_scale, norm(W), 2 * eta * result.step_scale});
     return result;
@@ -147,9 +153,14 @@ class Oracle {
   /// W H (D x m).
   Matrix<double> outputs(const Matrix<double>& H) const {
     Matrix<double> O(W.cols(), H.cols());
+    const Size d = W.rows();
     for (Size j = 0; j < H.cols(); ++j) {
+      const double* h = H.view().column(j);
       for (Size i = 0; i < W.cols(); ++i) {
-        for (Size k = 0; k < W.rows(); ++k) O(i, j) += W(k, i) * H(k, j);
+        const double* w = W.view().column(i);
+        double sum = 0;
+        for (Size k = 0; k < d; ++k) sum += w[k] * h[k];
+        O(i, j) = sum;
       }
     }
     return O;
@@ -158,9 +169,12 @@ class Oracle {
   /// WᵀW (d x d).
   Matrix<double> Q() const {
     Matrix<double> Q(W.rows(), W.rows());
+    const Size d = W.rows();
     for (Size i = 0; i < W.cols(); ++i) {
-      for (Size k = 0; k < W.rows(); ++k) {
-        for (Size l = 0; l < W.rows(); ++l) Q(k, l) += W(k, i) * W(l, i);
+      const double* w = W.view().column(i);
+      for (Size l = 0; l < d; ++l) {
+        double* q = Q.view().column(l);
+        for (Size k = 0; k < d; ++k) q[k] += w[k] * w[l];
       }
     }
     return Q;
@@ -176,15 +190,19 @@ class Oracle {
     const auto Y = batch.Y();
     result.grad_H = Matrix<double>(W.rows(), batch.examples());
     double squares_H = 0, squares_Y = 0, largest_weight = 0;
+    const Size d = W.rows();
     for (Size j = 0; j < batch.examples(); ++j) {
       const double w = batch.weight(j);
+      double* grad = result.grad_H.view().column(j);
       largest_weight = std::max(largest_weight, w);
       for (Size k = 0; k < W.rows(); ++k) squares_H += w * batch.H(k, j) * batch.H(k, j);
       squares_Y += w * batch.magnitude(j) * batch.magnitude(j);
       for (Size i = 0; i < W.cols(); ++i) {
-        R(i, j) -= Y(i, j);
-        result.loss += w * R(i, j) * R(i, j);
-        for (Size k = 0; k < W.rows(); ++k) result.grad_H(k, j) += 2 * W(k, i) * R(i, j) * w;
+        const double r = R(i, j) - Y(i, j);
+        R(i, j) = r;
+        result.loss += w * r * r;
+        const double* w_i = W.view().column(i);
+        for (Size k = 0; k < d; ++k) grad[k] += 2 * w_i[k] * r * w;
       }
     }
     const double size = W_scale * std::sqrt(squares_H) + std::sqrt(squares_Y);
