@@ -68,12 +68,15 @@ Batch<T> make_batch(Dice& dice, bool concat, Size m) {
     const Size inputs = concat ? test_slots : j == 1 ? 0 : dice.between(1, 4);
     for (Size k = 0; k < inputs; ++k) {
       const bool repeat = k > 0 && dice.between(0, 3) == 0;
+      // One after the other: of two arguments either may be drawn first, and compilers differ.
+      const T value = concat ? T(1) : static_cast<T>(dice.uniform(0.2, 1));
       batch.inputs.add(repeat ? batch.inputs.indices.back() : static_cast<Index>(dice.between(0, test_features - 1)),
-                       concat ? T(1) : static_cast<T>(dice.uniform(0.2, 1)));
+                       value);
     }
     batch.inputs.end_example();
     for (Size k = dice.between(0, 2); k >= 0; --k) {
-      batch.targets.add(static_cast<Index>(dice.between(0, test_outputs - 1)), static_cast<T>(dice.uniform(0.5, 2)));
+      const T value = static_cast<T>(dice.uniform(0.5, 2));
+      batch.targets.add(static_cast<Index>(dice.between(0, test_outputs - 1)), value);
     }
     batch.targets.end_example();
   }
