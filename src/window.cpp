@@ -129,7 +129,9 @@ void Window<T>::visit_state(StateVisitor& visitor, Size outputs, Size room) {
   if (width < 0 || width > room) {
     visitor.refuse("columns", fmt::format("is {}, but a window has room for {}", width, room));
   }
-  if (examples < 0) visitor.refuse("examples", fmt::format("is {}", examples));
+  if (examples < 0 || examples > 2 * room) {  // half as many again as the window is long, at most
+    visitor.refuse("examples", fmt::format("is {}, but a window of {} columns has closed long before", examples, room));
+  }
   if (own.size() != rows.size()) {
     visitor.refuse("own_columns", fmt::format("has {} entries, rows {}", own.size(), rows.size()));
   }

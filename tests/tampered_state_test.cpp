@@ -191,6 +191,8 @@ TEST(WindowedState, ImpossibleEpochsRowsAndColumnsAreRefused) {
   refuse("window.columns", 0, std::int64_t{21}, {"window.columns", "room for 20"});
   refuse("window.columns", 0, std::int64_t{-1}, {"window.columns", "-1"});
   refuse("window.examples", 0, std::int64_t{-1}, {"window.examples", "-1"});
+  refuse("window.examples", 0, std::int64_t{41}, {"window.examples", "41", "window of 20"});
+  refuse("window.examples", 0, INT64_MAX, {"window.examples"});
   refuse("window.entry_slots", 0, std::int32_t{INT32_MAX}, {"window.entry_slots"});
   refuse("window.entry_slots", 0, std::int32_t{-1}, {"window.entry_slots"});
   refuse("window.entry_columns", 0, std::int64_t{3}, {"window.entry_columns"});
