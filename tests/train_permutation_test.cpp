@@ -13,7 +13,7 @@ namespace {
 
 TEST(Permutation, IsABijection) {
   for (std::uint64_t n = 1; n <= 300; ++n) {
-    for (const std::uint64_t key : {0, 1, 77}) {
+    for (const std::uint64_t key : {0U, 1U, 77U}) {
       const Permutation order(n, key);
       std::vector<bool> met(n);
       for (std::uint64_t i = 0; i < n; ++i) {
@@ -62,7 +62,7 @@ TEST(Permutation, DiffersByKeyAndFromOrder) {
 /// χ² of where the first, a middle and the last place go, over many keys. Where n is tiny, four rounds leave a slight
 /// preference, which is allowed for.
 TEST(Permutation, SendsAPlaceAnywhere) {
-  for (const std::uint64_t n : {10, 100, 129, 1000}) {
+  for (const std::uint64_t n : {10U, 100U, 129U, 1000U}) {
     for (const std::uint64_t place : {std::uint64_t{0}, n / 2, n - 1}) {
       constexpr int keys = 20000;
       std::vector<int> met(n);
