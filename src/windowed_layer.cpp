@@ -376,7 +376,7 @@ void WindowedLayer<T>::flip() {
 }
 
 /// The timeline comes first: it knows which rows were ever touched. The stack holds as many rows of E as the
-/// window has examples.
+/// window has columns.
 template <class T>
 void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   const Size d = this->dim();

@@ -122,30 +122,29 @@ std::vector<OptionSpec> make_table() {
              word("activation", &O::activation, names_of(activation_names()), "of every hidden layer"),
              number("input-scale", &O::input_scale, 0, 100, "standard deviation of initial embeddings"),
          });
-  append(
-      table, "Head", Kind::model,
-      {
-          word("head", &O::head, trained_heads(), "how the output layer is held and updated"),
-          word("loss", &O::loss, words_of(loss_names()),
-               "what the head minimises; softmax, hierarchical and sampled minimise the cross-entropy"),
-          number("epsilon", &O::epsilon, 0, infinity, "ε of spherical and spherical-outside"),
-          number("scale", &O::scale, 0, infinity, "α of z"),
-          number("shift", &O::shift, -infinity, infinity, "β of z"),
-          number("unobserved", &O::unobserved, 0, infinity, "w₀ of weighted, for outputs that are no targets"),
-          number("observed", &O::observed, 0, infinity, "w₁ of weighted"),
-          word("target-scale", &O::target_scale, {"none", "log", "sqrt"},
-               "targets of an output with frequency p: 1, ln 1/p or 1/√p"),
-          word("init", &O::init, {"zero", "normal"}, "initial W"),
-          number("init-scale", &O::init_scale, 0, infinity, "standard deviation of a normal W; 0 means 1/√D"),
-          number("weight-decay", &O::weight_decay, 0, infinity, "λ: W shrinks by 1 − ηλ per step"),
-          number(
-              "window", &O::window, 0, largest_count,
-              "rows of E (targets, or examples) after which a window of the windowed head closes; 0 means chosen from d"),
-          number("samples", &O::samples, 1, largest_count, "negative samples of the sampled head"),
-          text("rows-file", &O::rows_file, "keep V of the windowed head in this file instead of in memory"),
-          word("rows", &O::rows, names_of(row_place_names()),
-               "on a GPU, V of the windowed head in its memory or, pinned, in the host's; auto: where it has room"),
-      });
+  append(table, "Head", Kind::model,
+         {
+             word("head", &O::head, trained_heads(), "how the output layer is held and updated"),
+             word("loss", &O::loss, words_of(loss_names()),
+                  "what the head minimises; softmax, hierarchical and sampled minimise the cross-entropy"),
+             number("epsilon", &O::epsilon, 0, infinity, "ε of spherical and spherical-outside"),
+             number("scale", &O::scale, 0, infinity, "α of z"),
+             number("shift", &O::shift, -infinity, infinity, "β of z"),
+             number("unobserved", &O::unobserved, 0, infinity, "w₀ of weighted, for outputs that are no targets"),
+             number("observed", &O::observed, 0, infinity, "w₁ of weighted"),
+             word("target-scale", &O::target_scale, {"none", "log", "sqrt"},
+                  "targets of an output with frequency p: 1, ln 1/p or 1/√p"),
+             word("init", &O::init, {"zero", "normal"}, "initial W"),
+             number("init-scale", &O::init_scale, 0, infinity, "standard deviation of a normal W; 0 means 1/√D"),
+             number("weight-decay", &O::weight_decay, 0, infinity, "λ: W shrinks by 1 − ηλ per step"),
+             number("window", &O::window, 0, largest_count,
+                    "rows of E (targets, or examples) after which a window of the windowed head closes; "
+                    "0 means chosen from d"),
+             number("samples", &O::samples, 1, largest_count, "negative samples of the sampled head"),
+             text("rows-file", &O::rows_file, "keep V of the windowed head in this file instead of in memory"),
+             word("rows", &O::rows, names_of(row_place_names()),
+                  "on a GPU, V of the windowed head in its memory or, pinned, in the host's; auto: where it has room"),
+         });
   append(
       table, "Training", Kind::model,
       {
