@@ -127,9 +127,8 @@ Layer<T>::Layer(const nb::dict& options, const std::optional<Table<const T>>& W0
 template <class T>
 template <class V>
 MatrixView<V> Layer<T>::view_of(const AnyTable<V>& table) const {
-  const auto view = python::view_of(table);
-  const bool is_host = table.device_type() == nb::device::cpu::value;
-  if (!is_host && (backend_->memory().is_host() || !backend_->can_reach(view.data))) {
+  const auto view = table.view();
+  if (!table.is_host() && (backend_->memory().is_host() || !backend_->can_reach(view.data))) {
     throw std::invalid_argument(
         fmt::format("array: it is on another device, but the layer is on {}", backend_->device()));
   }
@@ -230,12 +229,12 @@ void Layer<T>::update(const Hidden& h, const Targets<T>& targets, const Doubles&
 }
 
 template <class T>
-std::pair<double, typename Layer<T>::Ticket> Layer<T>::judge(const Hidden& h, const Targets<T>& targets,
-                                                             const Out& grad_h) {
+std::tuple<double, typename Layer<T>::Ticket, std::uint64_t> Layer<T>::judge(const Hidden& h, const Targets<T>& targets,
+                                                                             const Out& grad_h) {
   return run([&] {
     const double L = spherical().evaluate(view_of(h), targets.batch(), view_of(grad_h));
     known_ = Known::gradient;
-    return std::pair(L, ++ticket_);
+    return std::tuple(L, ++ticket_, stamp());
   });
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "module.h"
@@ -49,7 +50,8 @@ class Layer {
               const Doubles& g, double lr, const std::optional<Out>& grad_h, Ticket ticket);
 
   // The same for the layer's own loss, of which only the factor comes from outside: it goes into lr.
-  std::pair<double, Ticket> judge(const Hidden& h, const Targets<T>& targets, const Out& grad_h);
+  /// @return L, a ticket, and the stamp of W
+  std::tuple<double, Ticket, std::uint64_t> judge(const Hidden& h, const Targets<T>& targets, const Out& grad_h);
   void finish(const Hidden& h, const Targets<T>& targets, double lr, Ticket ticket);
 
   double rate_for(const Hidden& h, const Targets<T>& targets, double lambda,

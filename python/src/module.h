@@ -7,9 +7,12 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "widehead/matrix.h"
 
@@ -30,11 +33,6 @@ using List = nb::ndarray<V, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 /// (m, d) as NumPy has it, rows contiguous: a column-major d x m matrix.
 template <class V>
 using Table = nb::ndarray<V, nb::ndim<2>, nb::device::cpu>;
-/// The same in the memory of any device. Arrays of a GPU come as DLPack capsules: who makes one has seen to the order
-/// of streams.
-template <class V>
-using AnyTable = nb::ndarray<V, nb::ndim<2>>;
-
 template <class V>
 std::span<V> span_of(const List<V>& list) {
   return {list.data(), list.size()};
@@ -55,4 +53,68 @@ MatrixView<V> view_of(const nb::ndarray<V, nb::ndim<2>, Where...>& table) {
   return {table.data(), cols, rows, stride};
 }
 
+/// A table in the memory of any device, as an array or by its address. Arrays of a GPU come as DLPack capsules: who
+/// makes one has seen to the order of streams. (address, rows, columns) are contiguous rows of V in the host's memory:
+/// who says so has looked at type and layout, and holds that memory. It is for tensors, whose address costs less than
+/// an array.
+template <class V>
+class AnyTable {
+ public:
+  using Array = nb::ndarray<V, nb::ndim<2>>;
+
+  AnyTable() = default;
+  explicit AnyTable(Array array) : array_(std::move(array)) {}
+  AnyTable(std::uintptr_t address, Size rows, Size columns)
+      : address_(reinterpret_cast<V*>(address)), rows_(rows), columns_(columns) {}
+
+  bool is_host() const { return !array_.is_valid() || array_.device_type() == nb::device::cpu::value; }
+  MatrixView<V> view() const {
+    return array_.is_valid() ? view_of(array_) : MatrixView<V>(address_, columns_, rows_, columns_);
+  }
+
+ private:
+  Array array_;
+  V* address_ = nullptr;  // where there is no array
+  Size rows_ = 0, columns_ = 0;
+};
+
 }  // namespace widehead::python
+
+namespace nanobind::detail {
+
+template <class V>
+struct type_caster<widehead::python::AnyTable<V>> {
+  using Table = widehead::python::AnyTable<V>;
+  using Array = make_caster<typename Table::Array>;
+  NB_TYPE_CASTER(Table, Array::Name)
+
+  template <class Flags>  // whose type depends on nanobind's version
+  bool from_python(handle source, Flags flags, cleanup_list* cleanup) noexcept {
+    if (!PyTuple_CheckExact(source.ptr())) {
+      Array array;
+      if (!array.from_python(source, flags, cleanup)) return false;
+      value = Table(std::move(array.value));
+      return true;
+    }
+    if (PyTuple_Size(source.ptr()) != 3) return false;
+    std::uintptr_t address = 0;
+    widehead::Size sizes[2] = {};
+    if (!load(PyTuple_GetItem(source.ptr(), 0), address, cleanup)) return false;
+    for (int k = 0; k < 2; ++k) {
+      if (!load(PyTuple_GetItem(source.ptr(), k + 1), sizes[k], cleanup) || sizes[k] < 0) return false;
+    }
+    value = Table(address, sizes[0], sizes[1]);
+    return true;
+  }
+
+ private:
+  template <class Integer>
+  static bool load(PyObject* source, Integer& to, cleanup_list* cleanup) noexcept {
+    make_caster<Integer> caster;
+    if (!caster.from_python(source, 0, cleanup)) return false;
+    to = caster.value;
+    return true;
+  }
+};
+
+}  // namespace nanobind::detail

@@ -23,21 +23,12 @@ Targets<T>::Targets(Size outputs, const std::optional<Integers>& offsets, const 
   if (indices.dtype() == nb::dtype<Index>()) {
     given_indices_ = List<const Index>(indices);
   } else if (indices.dtype() == nb::dtype<std::int64_t>()) {
-    const auto wide = read<std::int64_t>(indices);
-    indices_.resize(wide.size());
-    for (std::size_t e = 0; e < wide.size(); ++e) {
-      if (wide[e] < 0 || wide[e] >= outputs) {
-        throw std::invalid_argument(fmt::format("targets: indices[{}] = {}, but D = {}", e, wide[e], outputs));
-      }
-      indices_[e] = static_cast<Index>(wide[e]);
-    }
+    narrow(read<std::int64_t>(indices));
   } else {
     throw std::invalid_argument("targets: indices must be int32 or int64");
   }
-  const auto entries = this->indices().size();
   if (!offsets) {
-    offsets_.resize(entries + 1);
-    std::iota(offsets_.begin(), offsets_.end(), std::int64_t{0});
+    name_one_each();
   } else if (offsets->dtype() == nb::dtype<std::int64_t>()) {
     given_offsets_ = List<const std::int64_t>(*offsets);
   } else if (offsets->dtype() == nb::dtype<std::int32_t>()) {
@@ -46,8 +37,32 @@ Targets<T>::Targets(Size outputs, const std::optional<Integers>& offsets, const 
   } else {
     throw std::invalid_argument("targets: indptr must be int32 or int64");
   }
-  if (!values_) ones_.assign(entries, T(1));
+  if (!values_) ones_.assign(this->indices().size(), T(1));
   batch();  // whatever is wrong with them is said now
+}
+
+template <class T>
+Targets<T>::Targets(Size outputs, std::span<const std::int64_t> indices) : outputs_(outputs) {
+  narrow(indices);
+  name_one_each();
+  ones_.assign(indices.size(), T(1));
+}
+
+template <class T>
+void Targets<T>::narrow(std::span<const std::int64_t> wide) {
+  indices_.resize(wide.size());
+  for (std::size_t e = 0; e < wide.size(); ++e) {
+    if (wide[e] < 0 || wide[e] >= outputs_) {
+      throw std::invalid_argument(fmt::format("targets: indices[{}] = {}, but D = {}", e, wide[e], outputs_));
+    }
+    indices_[e] = static_cast<Index>(wide[e]);
+  }
+}
+
+template <class T>
+void Targets<T>::name_one_each() {
+  offsets_.resize(indices().size() + 1);
+  std::iota(offsets_.begin(), offsets_.end(), std::int64_t{0});
 }
 
 namespace {
@@ -60,6 +75,12 @@ void add_targets_of(nb::module_& m, const char* name) {
                     std::optional<List<const T>>>(),
            nb::arg("outputs"), nb::arg("indptr").none().noconvert(), nb::arg("indices").noconvert(),
            nb::arg("values").none().noconvert())
+      .def(
+          "__init__",
+          [](Class* self, Size outputs, std::uintptr_t address, std::size_t count) {
+            new (self) Class(outputs, {reinterpret_cast<const std::int64_t*>(address), count});
+          },
+          nb::arg("outputs"), nb::arg("address"), nb::arg("count"))  // of int64, one for each example
       .def_prop_ro("examples", &Class::examples)
       .def_prop_ro("nonzeros", &Class::nonzeros)
       .def(

@@ -18,6 +18,8 @@ class Targets {
   /// @param values   or nothing for 1 each
   Targets(Size outputs, const std::optional<Integers>& offsets, const Integers& indices,
           std::optional<List<const T>> values);
+  /// A target of value 1 for each example; the indices are copied.
+  Targets(Size outputs, std::span<const std::int64_t> indices);
 
   Size examples() const { return static_cast<Size>(offsets().size()) - 1; }
   Size nonzeros() const { return static_cast<Size>(indices().size()); }
@@ -31,6 +33,8 @@ class Targets {
   }
 
  private:
+  void narrow(std::span<const std::int64_t> wide);
+  void name_one_each();
   std::span<const std::int64_t> offsets() const {
     return given_offsets_ ? span_of(*given_offsets_) : std::span<const std::int64_t>(offsets_);
   }

@@ -19,7 +19,7 @@ def _references(arrays: list[np.ndarray], k: int) -> int:
 
 
 _NOBODY = _references([np.empty(0)], 0)  # what is counted where only the list holds the array
-_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()  # without a GIL, counts say nothing
+COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()  # without a GIL, counts say nothing
 
 
 class Buffers:
@@ -33,7 +33,7 @@ class Buffers:
             if _references(arrays, k) == _NOBODY and arrays[k].shape == shape and arrays[k].dtype == dtype:
                 return arrays[k]
         array = np.empty(shape, dtype)
-        if _COUNTS:
+        if COUNTS:
             if len(arrays) == _KEPT:
                 del arrays[0]
             arrays.append(array)

@@ -1,4 +1,4 @@
-"""What autograd sees of a head: two functions, and what their backward() leaves behind for the step."""
+"""What autograd sees of a head, and what backward() leaves behind for the step. Ready-made losses: _ready.py."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from .._layer import OutputLayer
+from ._gradients import Gradients
 from ._targets import Targets
 
 # What PyTorch's own front doors end in; where another PyTorch has other names, the doors themselves. Behind them is all that
 # counts here: the doors look for kinds of tensors and transforms that a layer refuses anyway.
 _engine_run_backward: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
-_Function: Any = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
+Function: Any = getattr(torch.autograd.function, "_SingleLevelFunction", torch.autograd.Function)
 
 
 # The layer takes and fills arrays of NumPy's on the CPU, and tensors on a GPU.
@@ -58,7 +59,7 @@ class Record(NamedTuple):
 class LossRecord(NamedTuple):
     """The same for the loss that the layer computes itself, times a factor."""
 
-    h: Tensor
+    h: Tensor  # perhaps with its graph
     version: int
     x: Any
     batch: Targets | None  # None for one target an example, of which the core says all
@@ -75,6 +76,7 @@ class Journal:
         self.handle = handle
         self.device = handle.device  # asking a tensor is dearer
         self.on_host = handle.is_cpu
+        self.gradients = Gradients(np.dtype(str(handle.dtype).removeprefix("torch.")))  # for a head on the host
         self._mark = torch.empty_like(handle, requires_grad=False)
         self._records: list[Record | LossRecord] = []
         self._node: Any = None
@@ -98,7 +100,7 @@ class Journal:
         """The journal of a handle that is new, or on another device. What the layer knew of the records is lost."""
         journal = Journal(handle)
         for record in self.records():
-            h = record.h.to(handle.device)
+            h = record.h.detach().to(handle.device)
             if record.batch is not None:
                 record.batch.move(handle.device)
             journal._records.append(record._replace(h=h, version=h._version, x=as_array(h), ticket=0))
@@ -120,7 +122,7 @@ class Journal:
 # has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
 
 
-class Statistics(_Function):
+class Statistics(Function):
     """(h, handle) → q, s, o by entry. The handle stands for W in the graph."""
 
     @staticmethod
@@ -173,82 +175,3 @@ def _differentiate(
 
 
 _differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
-
-
-class LossTensor(Tensor):
-    """A ready-made loss: a tensor like others, but that backward() without arguments goes to the engine straight away."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # as with parameters: what is computed from it is plain
-
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:
-        """As torch.Tensor's."""
-        if gradient is None and not retain_graph and not create_graph and inputs is None:
-            run_backward(self, torch.from_numpy(np.array(1.0)))  # ones_like() is dearer: nobody has called it just now
-        else:
-            super().backward(gradient, retain_graph, create_graph, inputs)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:  # saved as a plain tensor
-        return self.as_subclass(Tensor).__reduce_ex__(protocol)
-
-
-class LayerLoss(_Function):
-    """(h, handle) → factor times the layer's own loss: what the statistics would give, for less of PyTorch's time. The
-    gradient is computed with the loss, since it is known to be wanted."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Tensor, Any, OutputLayer, Journal, Targets | None, Any, float]
-    ) -> Tensor:
-        plain, x, layer, journal, batch, targets, factor = given
-        core = layer._core
-        if journal.on_host:
-            gradient = layer._buffers.get(x.shape, x.dtype)
-            grad_h, value = torch.from_numpy(gradient), np.empty(())
-            loss = torch.from_numpy(value)
-            loss.__class__ = LossTensor  # as PyTorch does with its parameters: as_subclass() would make another tensor
-            L, ticket = core.judge(x, targets, gradient)
-            value.fill(factor * L)
-        else:
-            gradient = grad_h = layer._room(x)
-            L, ticket = core.judge(x, targets, gradient)
-            loss = torch.full((), factor * L, dtype=torch.float64, device=h.device)
-        ctx.save_for_backward(plain)
-        ctx.seen = [(x, gradient, grad_h), layer, core, journal, batch, targets, factor, ticket, core.stamp]
-        return loss
-
-    @staticmethod
-    def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-        return (_differentiate_loss_once if torch.is_grad_enabled() else _differentiate_loss)(ctx, by_L)
-
-
-def _differentiate_loss(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None]:
-    seen = ctx.seen
-    arrays, layer, core, journal, batch, targets, factor, ticket, stamp = seen
-    if core is not layer._core or core.stamp != stamp:
-        raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
-    (h,) = ctx.saved_tensors
-    factor *= by_L.item()
-    of_h, of_handle, _ = ctx.needs_input_grad
-    seen[0] = None  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
-    if arrays is None:  # for the second time, with retain_graph
-        x = as_array(h)
-        gradient = layer._room(x)
-        grad_h = as_tensor(gradient)
-        if of_h:
-            _, ticket = core.judge(x, targets, gradient)
-    else:
-        x, gradient, grad_h = arrays
-    if of_h and factor != 1:
-        gradient *= factor
-    if of_handle and journal.is_wanted(ctx):
-        journal.add(LossRecord(h, h._version, x, batch, targets, factor, ticket))
-    return grad_h if of_h else None, None, None
-
-
-_differentiate_loss_once = torch.autograd.function.once_differentiable(_differentiate_loss)

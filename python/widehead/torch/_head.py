@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from .. import _core, _device, losses
 from .._layer import OutputLayer
 from . import _losses
-from ._graph import Journal, LayerLoss, LossRecord, Record, Statistics, as_array, as_tensor, run_backward
+from ._graph import Journal, LossRecord, Record, Statistics, as_array, as_tensor
+from ._ready import Judged, LayerLoss, pending_loss, send_down
 from ._targets import Targets, joined, one_each
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -109,17 +110,44 @@ class WideHead(nn.Module):
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
         if self._computes and self.reduction != "none":
-            h, plain, x = self._hidden(h)
-            journal = self._journal
+            h, x = self._input(h)
             batch, valued = self._valued(targets)
+            journal = self._journal
             factor = 1 / valued.examples if self.reduction == "mean" else 1.0
-            if torch.is_grad_enabled() and (h.requires_grad or journal.handle.requires_grad):
-                return LayerLoss.apply(h, journal.handle, (plain, x, self.layer, journal, batch, valued, factor))
+            of_h, of_W = h.requires_grad, journal.handle.requires_grad
+            if torch.is_grad_enabled() and (of_h or of_W):
+                return self._judge(h, x, batch, valued, factor, of_h, of_W)
             L = self.layer._core.evaluate(x, valued, None, None)
             return torch.full((), factor * L, dtype=torch.float64, device=h.device)
         loss = self.loss if callable(self.loss) else _losses.of(self.loss)
         each = loss(self, h, targets)
         return each.mean() if self.reduction == "mean" else each.sum() if self.reduction == "sum" else each
+
+    def _judge(
+        self, h: Tensor, x: Any, batch: Targets | None, targets: Any, factor: float, of_h: bool, of_W: bool
+    ) -> Tensor:
+        """The loss that the layer computes itself, as a tensor. The gradient comes with it, since it is known to be wanted."""
+        journal, layer = self._journal, self.layer
+        core = layer._core
+        if journal.on_host:
+            # What PyTorch is needed for is done before the layer has driven it out of the caches.
+            gradient, grad_h, address = journal.gradients.get((targets.examples, self._dim))
+            loss = pending_loss()
+            version = h._version
+            L, ticket, stamp = core.judge(x, targets, address)
+            cell = loss._cell
+            cell.value.fill(factor * L)
+            cell.judged = Judged(
+                h, version, x, layer, core, journal, batch, targets, factor, ticket, stamp, gradient, grad_h, of_h, of_W
+            )
+            return loss
+        grad_h = layer._room(x)
+        L, ticket, stamp = core.judge(x, targets, grad_h)
+        loss = torch.full((), factor * L, dtype=torch.float64, device=h.device)
+        judged = Judged(
+            h, h._version, x, layer, core, journal, batch, targets, factor, ticket, stamp, grad_h, grad_h, of_h, of_W
+        )
+        return LayerLoss.apply(h, journal.handle, loss, judged)
 
     def learn(self, h: Tensor, targets: Any, lr: float) -> float:
         """``head(h, targets).backward()`` and ``head.step(lr)`` in one, for less: the layer takes its step at once, and ∂L/∂h of
@@ -129,22 +157,24 @@ class WideHead(nn.Module):
         journal, layer = self._journal, self.layer
         if journal.records():
             raise RuntimeError("learn: backward() has recorded a minibatch, for which step() or zero_grad() is to be called")
-        h, _, x = self._hidden(h)
+        h, x = self._input(h)
         _, valued = self._valued(targets)
-        gradient = layer._buffers.get(x.shape, x.dtype) if journal.on_host else layer._room(x)
-        grad_h = as_tensor(gradient)
+        if journal.on_host:
+            gradient, grad_h, out = journal.gradients.get((valued.examples, self._dim))
+        else:
+            gradient = grad_h = out = layer._room(x)
         factor = 1 / valued.examples if self.reduction == "mean" else 1.0
         if not journal.handle.requires_grad:
-            L = layer._core.evaluate(x, valued, None, gradient)
+            L = layer._core.evaluate(x, valued, None, out)
         elif factor != 1 and layer._options["weight_decay"] != 0:  # lr is not all that counts: examples of less weight
-            L = layer._core.step(x, valued, lr, np.full(valued.examples, factor, layer._dtype), gradient)
+            L = layer._core.step(x, valued, lr, np.full(valued.examples, factor, layer._dtype), out)
             factor = 1.0
         else:
-            L = layer._core.step(x, valued, lr * factor, None, gradient)
+            L = layer._core.step(x, valued, lr * factor, None, out)
         if h.requires_grad:
             if factor != 1:
                 gradient *= factor
-            run_backward(h, grad_h)
+            send_down(h, grad_h)
         return factor * L
 
     def step(self, lr: float, grad_scale: float = 1.0) -> None:
@@ -158,7 +188,8 @@ class WideHead(nn.Module):
         if not records:
             return
         for record in records:
-            if record.h._version != record.version:
+            h, x = record.h, record.x
+            if h._version != record.version or (type(x) is tuple and h.data_ptr() != x[0]):
                 raise RuntimeError("WideHead: h was modified in place between backward() and step()")
         first = records[0]
         if len(records) == 1 and type(first) is LossRecord and first.factor >= 0:
@@ -172,7 +203,7 @@ class WideHead(nn.Module):
             targets = batch.core
         else:
             plain = [self._in_parts(record) for record in records]
-            hidden = as_array(torch.cat([record.h for record in plain]))
+            hidden = as_array(torch.cat([record.h.detach() for record in plain]))
             targets, ticket = joined([record.batch for record in plain], layer), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
@@ -193,7 +224,7 @@ class WideHead(nn.Module):
             self._handle.grad = None
             with torch.enable_grad():
                 loss = _losses.of(self._inner() or losses.Own())
-                (record.factor * loss(self, record.h, batch)).sum().backward()
+                (record.factor * loss(self, record.h.detach(), batch)).sum().backward()
             (found,) = self._journal.records()
         finally:
             self._journal = before
@@ -304,9 +335,23 @@ class WideHead(nn.Module):
             raise ValueError(f"h: shape {tuple(h.shape)}, but (m, d) with d = {self._dim} is expected")
         if h.device != device:
             raise ValueError(f"h: the tensor is on {h.device}, but the head is on {device}")
-        h = _device.with_contiguous_rows(h.to(self.dtype))
+        h = _device.with_contiguous_rows(h.to(self.dtype).resolve_neg())
         plain = h.detach()
         return h, plain, as_array(plain)
+
+    def _input(self, h: Tensor) -> tuple[Tensor, Any]:
+        """h likewise, and as the layer takes it: where it nearly always lies by its address, since an array is dearer."""
+        if self._journal.on_host and type(h) is Tensor and h.dtype is self.dtype and h.is_contiguous() and h.is_cpu:
+            shape = h.shape
+            if len(shape) == 2 and shape[1] == self._dim and not h.is_neg():
+                try:
+                    address = h.data_ptr()
+                except RuntimeError:  # of a layout without one
+                    address = 0
+                if address:
+                    return h, (address, shape[0], self._dim)
+        h, _, x = self._hidden(h)
+        return h, x
 
     def _targets(self, targets: Any) -> Targets:
         return targets if type(targets) is Targets else Targets(targets, self.layer, self._journal.device)

@@ -11,8 +11,6 @@ from torch import Tensor
 from .. import _arrays, _device
 from .._layer import OutputLayer
 
-_INT64 = np.dtype(np.int64)
-
 PADDING = -1  # in targets (m, K): no target
 
 
@@ -20,13 +18,13 @@ def one_each(targets: Any, layer: OutputLayer) -> Any:
     """The layer's form of targets as they nearly always are, a tensor of int64 (m,) on the host; None for others."""
     if type(targets) is not Tensor:
         return None
+    if targets.dtype is not torch.int64 or targets.ndim != 1 or not targets.is_contiguous() or not targets.is_cpu:
+        return None
     try:
-        indices = targets.numpy()
-    except (RuntimeError, TypeError):  # of another device or layout, or part of a graph
+        address = targets.data_ptr()
+    except RuntimeError:  # of a layout without one
         return None
-    if indices.dtype is not _INT64 or indices.ndim != 1 or not indices.flags.c_contiguous:
-        return None
-    return layer._targets_class(layer.outputs, None, indices, None)  # has a copy: it must convert them
+    return layer._targets_class(layer.outputs, address, targets.shape[0])  # which copies them
 
 
 class Targets:
