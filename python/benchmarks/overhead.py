@@ -3,13 +3,14 @@
     python python/benchmarks/overhead.py [--outputs 793471] [--dim 300] [--batch 128] [--threads 1] [--rounds 15] [--clock wall]
 
 All take the same steps on the same data: C++ inside the extension, in a loop of its own (_core's time_steps); Python one
-layer.step after the other; PyTorch head(h, targets).backward() and head.step, the same in one call (head.learn), and with the
-loss written on head.statistics. "bare" are steps of C++, after each of which PyTorch does what is its own part of these:
-backward() through a function that does nothing, and through the operations of that loss. "idle" is that function again where
-there is no step: the time of one passes, and only what comes after it is counted. "own, without its operations" is what is
-left of the way with the own loss when the difference of the two bare ones is taken off. They take turns, round by round, each
-round begins with another, so that what else the machine does meets all of them; a round is a few windows long, so that
-upkeep is in all of them, too.
+layer.step after the other; PyTorch head(h, targets).backward() and head.step, where h is a leaf and where it comes from a layer of
+one operation, the same in one call (head.learn), and with the loss written on head.statistics, or as a function for head.learn.
+"bare" are steps of C++, after each of which PyTorch does what is its own part of these: backward() through a function that does
+nothing, and through the operations of that loss; and forward and backward of that layer. "idle" is that function again where
+there is no step: the time of one passes, and only what comes after it is counted. "without" is what is left of a way when
+PyTorch's own part is taken off: for the own loss the difference of the two bare ones, for the layer that of its own and C++.
+They take turns, round by round, each round begins with another, so that what else the machine does meets all of them; a round
+is a few windows long, so that upkeep is in all of them, too.
 """
 
 import argparse
@@ -74,29 +75,32 @@ def main():
         torch.set_num_threads(options.threads)
         tensors = [(torch.from_numpy(h).requires_grad_(), torch.from_numpy(t)) for h, t in batches]
 
-        def of_torch(loss):
+        def of_torch(loss, below=lambda x: x):
             head = WideHead(d, D, threads=options.threads, uses_sum=False, reduction="sum")
 
             def in_torch(steps):
                 start = clock()
                 for step in range(steps):
                     h, targets = tensors[step % 8]
-                    loss(head, h, targets).backward()
+                    loss(head, below(h), targets).backward()
                     head.step(lr)
                     h.grad = None  # what is below has used it: that is not our business
                 return clock() - start
 
             return in_torch
 
-        def in_one(steps):
-            start = clock()
-            for step in range(steps):
-                h, targets = tensors[step % 8]
-                learner.learn(h, targets, lr)
-                h.grad = None
-            return clock() - start
+        def in_one(*loss):
+            head = WideHead(d, D, threads=options.threads, uses_sum=False, reduction="sum")
 
-        learner = WideHead(d, D, threads=options.threads, uses_sum=False, reduction="sum")
+            def in_torch(steps):
+                start = clock()
+                for step in range(steps):
+                    h, targets = tensors[step % 8]
+                    head.learn(h, targets, lr, *loss)
+                    h.grad = None
+                return clock() - start
+
+            return in_torch
 
         class Nothing(torch.autograd.Function):
             @staticmethod
@@ -122,6 +126,18 @@ def main():
 
             return in_both
 
+        def bare_layer(steps):
+            start = clock()
+            for step in range(steps):
+                core.time_steps(pairs[step % 8 : step % 8 + 1], lr, 1)
+                x, _ = tensors[step % 8]
+                layer_below(x).backward(torch.from_numpy(gradient))
+                x.grad = None
+            return clock() - start
+
+        def layer_below(x):
+            return x * 1.0
+
         def idle(steps):
             total = 0
             for step in range(steps):
@@ -137,15 +153,17 @@ def main():
 
         pause = in_cpp(16) / 16
 
-        def own(statistics):
-            q, s, o = statistics
+        def own(q, s, o):
             return (q - 2 * o + 1).sum()
 
         ways["PyTorch"] = of_torch(lambda head, h, targets: head(h, targets))
-        ways["in one call"] = in_one
-        ways["own loss"] = of_torch(lambda head, h, targets: own(head.statistics(h, targets)))
+        ways["PyTorch, on a layer"] = of_torch(lambda head, h, targets: head(h, targets), layer_below)
+        ways["in one call"] = in_one()
+        ways["own loss"] = of_torch(lambda head, h, targets: own(*head.statistics(h, targets)))
+        ways["own loss in one call"] = in_one(own)
         ways["bare PyTorch"] = bare([zeros[0]], lambda results: results[0])
-        ways["bare own loss"] = bare([zeros, zeros, zeros], own)
+        ways["bare own loss"] = bare([zeros, zeros, zeros], lambda results: own(*results))
+        ways["bare layer"] = bare_layer
         ways["idle"] = idle
 
     for way in ways.values():
@@ -156,8 +174,12 @@ def main():
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             seconds[name].append(ways[name](options.steps) / options.steps)
     if "own loss" in ways:
-        parts = zip(seconds["own loss"], seconds["bare own loss"], seconds["bare PyTorch"])
-        seconds["own, without its operations"] = [own - (with_loss - alone) for own, with_loss, alone in parts]
+        for name, way, more, less in (
+            ("own, without its operations", "own loss", "bare own loss", "bare PyTorch"),
+            ("on a layer, without that", "PyTorch, on a layer", "bare layer", "C++"),
+        ):
+            parts = zip(seconds[way], seconds[more], seconds[less])
+            seconds[name] = [whole - (with_it - without) for whole, with_it, without in parts]
     print(f"D = {D}, d = {d}, m = {m}, {options.threads} threads; ms a step, and over C++ in the same round")
     for name in seconds:
         extra = 1 if name == "idle" else 0  # it has no step in it

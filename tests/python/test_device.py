@@ -104,6 +104,56 @@ def test_tensors_go_as_capsules_and_in_the_order_of_the_current_stream(torch, mo
     assert [name for name, _ in said] == ["work"]
 
 
+def test_a_head_elsewhere_is_a_head_here(torch, monkeypatch):
+    """What WideHead does on a GPU, with a head that does not know that it is here."""
+    from widehead.torch import WideHead, _ready
+
+    random = torch.Generator().manual_seed(1)
+    heads, found = [], []
+    for reduction in ("mean", "sum"):
+        heads.append([WideHead(d, D, loss="taylor", reduction=reduction, init="normal", threads=1) for _ in range(2)])
+    batches = [
+        (torch.randn(m, d, generator=random), torch.randint(0, D, (m,), generator=random)) for _ in range(10)
+    ]
+
+    def own(q, s, o):
+        return (q * s).sum() + o.exp().mean()
+
+    def train(head, step, h, targets):
+        if step % 5 < 2:
+            loss = head(h, targets)
+            assert (type(loss) is _ready.PendingLoss) == head._journal.on_host
+            if step % 5:
+                loss.backward(retain_graph=True)
+            (2 * loss).backward()
+        elif step % 5 == 2:
+            own(*head.statistics(h, targets)).backward()
+        elif step % 5 == 3:
+            return head.learn(h, targets, 0.01)
+        else:
+            return head.learn(h, targets, 0.01, own)
+        head.step(0.01)
+        return 0.0
+
+    for here, there in heads:
+        for head in (here, there):
+            with monkeypatch.context() as patch:
+                if head is there:
+                    patch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=0))
+                    patch.setattr(torch.Tensor, "is_cpu", property(lambda self: False))
+                    there.layer._core, there.layer._device = _device.Core(there.layer._core), "cuda"
+                    there._journal.on_host = False
+                for step, (h, targets) in enumerate(batches):
+                    h = h.clone().requires_grad_()
+                    found.append((train(head, step, 1 * h if step % 3 else h, targets), h.grad))
+        mine, theirs = found[: len(batches)], found[len(batches) :]
+        for (L, by_h), (other, by_other) in zip(mine, theirs):
+            assert L == pytest.approx(other, rel=1e-6) and torch.allclose(by_h, by_other, rtol=1e-5, atol=1e-6)
+        assert np.allclose(here.layer.weights(), there.layer.weights(), rtol=1e-5, atol=1e-6)
+        assert here.layer.steps == there.layer.steps == len(batches)
+        found.clear()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_on_tensors_are_steps_on_arrays(torch, monkeypatch, dtype):
     """Through the same bindings as on a GPU: DLPack capsules, of tensors with other layouts and types, too."""

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch_case import D, close, d, device, hidden, m, make  # noqa: F401: device is a fixture
 from widehead import _core
-from widehead.torch import _gradients, _ready, squared_error
+from widehead.torch import _stock, _ready, squared_error
 
 T = torch.Tensor
 
@@ -221,10 +221,10 @@ def test_hooks_of_modules_around_the_head():
     assert calls == [loss.item(), 1.0] and h.grad is not None
 
 
-def test_gradients_that_somebody_holds_are_not_used_again():
+def test_stock_that_somebody_holds_are_not_used_again():
     head = make(reduction="sum")
     kept = []
-    for step in range(3 * _gradients._STOCK):
+    for step in range(3 * _stock._STOCK):
         rows = 1 + step % 5
         h = torch.randn(rows, d, dtype=torch.float64, requires_grad=True)
         head(h, torch.arange(rows)).backward()
@@ -237,15 +237,15 @@ def test_gradients_that_somebody_holds_are_not_used_again():
     assert all((view == value).all() for view, value in kept)
 
 
-def test_memory_of_gradients_is_used_again_when_it_is_free():
-    gradients = _gradients.Gradients(np.dtype(np.float32))
+def test_memory_of_stock_is_used_again_when_it_is_free():
+    gradients = _stock.Gradients(np.dtype(np.float32))
     first = gradients.get((m, d))
     addresses = {first.address}
     tensor = first.tensor
     del first
     assert gradients.get((m, d)).address not in addresses  # a tensor is enough to hold it
     del tensor
-    assert {gradients.get((m, d)).address for _ in range(4 * _gradients._STOCK)} == addresses
+    assert {gradients.get((m, d)).address for _ in range(4 * _stock._STOCK)} == addresses
 
 
 def test_an_h_that_changed_or_went_away_is_refused():

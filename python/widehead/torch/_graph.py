@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._layer import OutputLayer
-from ._gradients import Gradients
+from ._stock import Answers, Gradients
 from ._targets import Targets
 
 # What PyTorch's own front doors end in; where another PyTorch has other names, the doors themselves. Behind them is all that
@@ -43,13 +43,19 @@ def run_backward(tensor: Tensor, gradient: Tensor) -> None:
         )
 
 
+def has_moved(h: Tensor, x: Any) -> bool:
+    """Whether x is an address at which h is no longer."""
+    return type(x) is tuple and h.data_ptr() != x[0]
+
+
 class Record(NamedTuple):
     """What backward() knows of a minibatch and step() needs."""
 
-    h: Tensor
+    h: Tensor  # perhaps with its graph
     version: int  # of h
     x: Any  # h as the layer takes it
-    batch: Targets
+    batch: Targets | None  # None for one target an example, of which the core says all
+    core: Any  # the targets
     a: np.ndarray  # ∂L/∂q
     b: np.ndarray | None  # ∂L/∂s
     g: np.ndarray  # ∂L/∂o
@@ -59,10 +65,10 @@ class Record(NamedTuple):
 class LossRecord(NamedTuple):
     """The same for the loss that the layer computes itself, times a factor."""
 
-    h: Tensor  # perhaps with its graph
+    h: Tensor
     version: int
     x: Any
-    batch: Targets | None  # None for one target an example, of which the core says all
+    batch: Targets | None
     core: Any  # the targets with their values
     factor: float
     ticket: int
@@ -77,6 +83,7 @@ class Journal:
         self.device = handle.device  # asking a tensor is dearer
         self.on_host = handle.is_cpu
         self.gradients = Gradients(np.dtype(str(handle.dtype).removeprefix("torch.")))  # for a head on the host
+        self.answers, self.leaves = Answers(), Answers(leaves=True)
         self._mark = torch.empty_like(handle, requires_grad=False)
         self._records: list[Record | LossRecord] = []
         self._node: Any = None
@@ -116,9 +123,8 @@ class Journal:
         return torch._C._will_engine_execute_node(self._node)
 
 
-# What the functions need besides h and the handle is one argument and one attribute of their context: PyTorch looks at
-# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. What is
-# saved is h outside of the graph, which shares h's memory and version, and is what a record needs. That W
+# What the function needs besides h and the handle is one argument and one attribute of its context: PyTorch looks at
+# each. x is h as the layer takes it; only save_for_backward() keeps h, so that PyTorch lets go of it when it is done. That W
 # has not changed between forward() and backward() is seen by the layer's stamp; that it has not moved, by its core.
 
 
@@ -127,19 +133,15 @@ class Statistics(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Tensor, Any, OutputLayer, Journal, Targets]
+        ctx: Any, h: Tensor, handle: Tensor, given: tuple[Any, OutputLayer, Journal, Targets | None, Any]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        plain, x, layer, journal, batch = given
+        x, layer, journal, batch, targets = given
         core = layer._core
-        targets, uses_sum = batch.core, core.uses_sum
-        # What PyTorch is needed for is done before the layer has driven it out of the caches.
-        q, o = np.empty(targets.examples), np.empty(targets.nonzeros)
-        s = np.empty(q.shape) if uses_sum else np.zeros(q.shape)
-        found = torch.from_numpy(q), torch.from_numpy(s), torch.from_numpy(o)
-        ticket = core.observe(x, targets, q, s if uses_sum else None, o)
-        ctx.save_for_backward(plain)
+        (q, s, o), found, _ = journal.answers.get(targets.examples, targets.nonzeros, core.uses_sum)
+        ticket = core.observe(x, targets, q, s, o)
+        ctx.save_for_backward(h)
         ctx.set_materialize_grads(False)
-        ctx.seen = [x, layer, core, journal, batch, ticket, core.stamp]
+        ctx.seen = [x, layer, core, journal, batch, targets, ticket, core.stamp]
         return found if journal.on_host else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
     @staticmethod
@@ -152,25 +154,29 @@ def _differentiate(
     ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
 ) -> tuple[Tensor | None, None, None]:
     seen = ctx.seen
-    x, layer, core, journal, batch, ticket, stamp = seen
+    x, layer, core, journal, batch, targets, ticket, stamp = seen
     if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
     (h,) = ctx.saved_tensors
     if x is None:  # for the second time, with retain_graph
-        x = as_array(h)
+        x = as_array(h.detach())
+    elif has_moved(h, x):
+        raise RuntimeError("WideHead: h has been given other memory since statistics()")
     seen[0] = None  # h is kept by nobody for longer than need be
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
-    a = np.zeros(batch.core.examples) if by_q is None else _copy_on_host(by_q)
+    a = np.zeros(targets.examples) if by_q is None else _copy_on_host(by_q)
     b = None if by_s is None or not core.uses_sum else _copy_on_host(by_s)
-    g = np.zeros(batch.core.nonzeros) if by_o is None else _copy_on_host(by_o)
+    g = np.zeros(targets.nonzeros) if by_o is None else _copy_on_host(by_o)
     grad_h = None
     of_h, of_handle = ctx.needs_input_grad[:2]
     if of_h:
-        gradient = layer._room(x)
-        grad_h = as_tensor(gradient)
-        ticket = core.backpropagate(x, batch.core, a, b, g, gradient, ticket)
+        if journal.on_host:
+            _, grad_h, out = journal.gradients.get((targets.examples, layer.dim))
+        else:
+            out = grad_h = layer._room(x)
+        ticket = core.backpropagate(x, targets, a, b, g, out, ticket)
     if of_handle and journal.is_wanted(ctx):
-        journal.add(Record(h, h._version, x, batch, a, b, g, ticket))
+        journal.add(Record(h, h._version, x, batch, targets, a, b, g, ticket))
     return grad_h, None, None
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from .. import _core, _device, losses
 from .._layer import OutputLayer
 from . import _losses
-from ._graph import Journal, LossRecord, Record, Statistics, as_array, as_tensor
+from ._graph import Journal, LossRecord, Record, Statistics, as_array, as_tensor, has_moved
+from ._own import learn_own
 from ._ready import Judged, LayerLoss, pending_loss, send_down
 from ._targets import Targets, joined, one_each
 
@@ -99,13 +100,16 @@ class WideHead(nn.Module):
 
         In float64, since losses subtract large numbers from each other. Any loss of them trains W exactly.
         """
-        return self._look(h, targets)[:3]
+        h, x = self._input(h)
+        batch, core = self._pattern(targets)
+        journal = self._journal
+        q, s, o = Statistics.apply(h, journal.handle, (x, self.layer, journal, batch, core))
+        return q, s, o if batch is None else batch.shaped(o)
 
     def _look(self, h: Tensor, targets: Any) -> tuple[Tensor, Tensor, Tensor, Targets]:
-        h, plain, x = self._hidden(h)
-        batch, journal = self._targets(targets), self._journal
-        q, s, o = Statistics.apply(h, journal.handle, (plain, x, self.layer, journal, batch))
-        return q, s, batch.shaped(o), batch
+        """The same, and what is known of the targets."""
+        batch = self._targets(targets)
+        return *self.statistics(h, batch), batch
 
     def forward(self, h: Tensor, targets: Any) -> Tensor:
         """The loss that the module was made with, reduced over the examples."""
@@ -149,15 +153,22 @@ class WideHead(nn.Module):
         )
         return LayerLoss.apply(h, journal.handle, loss, judged)
 
-    def learn(self, h: Tensor, targets: Any, lr: float) -> float:
+    def learn(self, h: Tensor, targets: Any, lr: float, loss: Callable[..., Tensor] | None = None) -> float:
         """``head(h, targets).backward()`` and ``head.step(lr)`` in one, for less: the layer takes its step at once, and ∂L/∂h of
-        before the step goes on to the layers below. Returns the loss. For the losses of widehead.losses."""
-        if not self._computes or self.reduction == "none":
-            raise ValueError("learn: the head has no loss of widehead.losses, or does not reduce it; use backward() and step()")
+        before the step goes on to the layers below. Returns the loss.
+
+        loss   a function (q, s, o) → scalar of the statistics; None is the one of widehead.losses that the head was made with
+        """
+        if loss is None and (not self._computes or self.reduction == "none"):
+            raise ValueError(
+                "learn: the head has no loss of widehead.losses, or does not reduce it; pass one, or use backward() and step()"
+            )
         journal, layer = self._journal, self.layer
         if journal.records():
             raise RuntimeError("learn: backward() has recorded a minibatch, for which step() or zero_grad() is to be called")
         h, x = self._input(h)
+        if loss is not None:
+            return learn_own(self, loss, h, x, self._pattern(targets), lr)
         _, valued = self._valued(targets)
         if journal.on_host:
             gradient, grad_h, out = journal.gradients.get((valued.examples, self._dim))
@@ -188,8 +199,7 @@ class WideHead(nn.Module):
         if not records:
             return
         for record in records:
-            h, x = record.h, record.x
-            if h._version != record.version or (type(x) is tuple and h.data_ptr() != x[0]):
+            if record.h._version != record.version or has_moved(record.h, record.x):
                 raise RuntimeError("WideHead: h was modified in place between backward() and step()")
         first = records[0]
         if len(records) == 1 and type(first) is LossRecord and first.factor >= 0:
@@ -199,12 +209,12 @@ class WideHead(nn.Module):
                 journal.clear()
                 return
         if len(records) == 1:
-            _, _, hidden, batch, a, b, g, ticket = self._in_parts(first)
-            targets = batch.core
+            _, _, hidden, _, targets, a, b, g, ticket = self._in_parts(first)
         else:
             plain = [self._in_parts(record) for record in records]
             hidden = as_array(torch.cat([record.h.detach() for record in plain]))
-            targets, ticket = joined([record.batch for record in plain], layer), 0
+            batches = [record.batch or Targets.of(record.core, layer, journal.device) for record in plain]
+            targets, ticket = joined(batches, layer), 0
             a, g = np.concatenate([record.a for record in plain]), np.concatenate([record.g for record in plain])
             zeros = (np.zeros(len(record.a)) if record.b is None else record.b for record in plain)
             b = np.concatenate(list(zeros)) if layer._core.uses_sum else None
@@ -356,11 +366,16 @@ class WideHead(nn.Module):
     def _targets(self, targets: Any) -> Targets:
         return targets if type(targets) is Targets else Targets(targets, self.layer, self._journal.device)
 
-    def _valued(self, targets: Any) -> tuple[Targets | None, Any]:
-        """What the layer's own loss is given: targets with their values. Where these say all, there need be no Targets."""
+    def _pattern(self, targets: Any) -> tuple[Targets | None, Any]:
+        """The targets for the statistics, as the layer takes them. Where these say all, there need be no Targets."""
         if self._journal.on_host:
             core = one_each(targets, self.layer)
             if core is not None:
                 return None, core
         batch = self._targets(targets)
-        return batch, batch.with_values()
+        return batch, batch.core
+
+    def _valued(self, targets: Any) -> tuple[Targets | None, Any]:
+        """The same with their values, for the layer's own loss."""
+        batch, core = self._pattern(targets)
+        return batch, core if batch is None else batch.with_values()
