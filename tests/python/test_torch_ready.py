@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch_case import D, close, d, device, hidden, m, make  # noqa: F401: device is a fixture
 from widehead import _core
-from widehead.torch import _stock, _ready, squared_error
+from widehead.torch import _ready, _stock, squared_error
 
 T = torch.Tensor
 
@@ -127,6 +127,7 @@ def test_a_look_makes_no_graph():
     loss = head(h, torch.arange(m))
     value = loss.item()
     assert float(loss.detach()) == value and f"{loss:.3f}" == f"{value:.3f}" and type(loss.detach()) is T
+    assert loss and loss.tolist() == value and not loss.isnan() and not loss.isinf() and torch.isfinite(loss)
     assert loss._cell.graph is None
     loss.backward()
     assert loss.item() == value and loss._cell.graph is None
@@ -200,6 +201,9 @@ def test_leaves_have_their_hooks_and_what_they_had(monkeypatch, seen, learns):
         leaf.register_post_accumulate_grad_hook(lambda of: calls.append(of.grad.clone()))
         close(go(leaf), plain)
         assert len(calls) == 2
+        leaf = make_leaf()
+        leaf.register_hook(lambda by: -by)
+        close(go(leaf), -plain)
     x = h.detach().requires_grad_()
     y = 2 * x
     y.register_hook(lambda by: 5 * by)

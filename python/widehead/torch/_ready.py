@@ -222,8 +222,13 @@ class PendingLoss(LossTensor):
             send_down(h, judged.grad_h)  # type: ignore[arg-type]
 
 
-# What may be asked of a loss without a graph, since the answer is the same.
-_LOOKS = frozenset([Tensor.item, Tensor.detach, Tensor.__float__])
+# What may be asked of a loss without a graph, since the answer is the same, and has none either.
+_LOOKS = frozenset(
+    [
+        *(Tensor.item, Tensor.tolist, Tensor.detach, Tensor.__float__, Tensor.__bool__),
+        *(Tensor.isnan, Tensor.isinf, Tensor.isfinite, torch.isnan, torch.isinf, torch.isfinite),
+    ]
+)
 
 
 def _with_graphs(arguments: Any) -> Any:
