@@ -11,8 +11,9 @@ namespace {
 /// Rows that move forward are treated in groups of this many: enough for the products to be fast.
 constexpr std::size_t rows_at_once = 256;
 
-/// Columns that are cheaper multiplied with a panel besides than with a matrix of their own.
+/// Columns so few that fetching a matrix takes longer than multiplying with it, and the largest that is near then.
 constexpr Size few_columns = 16;
+constexpr Size near_bytes = 1 << 19;
 
 }  // namespace
 
@@ -43,6 +44,18 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
 }
 
 // ── reading and writing rows ────────────────────────────────────────────────────────────────────
+
+template <class T>
+void Timeline<T>::find_nonzero(std::span<const Index> rows, std::vector<Index>& found,
+                               std::vector<Index>& positions) const {
+  found.clear();
+  positions.clear();
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (is_zero(rows[k])) continue;
+    found.push_back(rows[k]);
+    positions.push_back(static_cast<Index>(k));
+  }
+}
 
 template <class T>
 void Timeline<T>::gather(std::span<const Index> rows, MatrixView<T> Z) {
@@ -113,46 +126,53 @@ void Timeline<T>::store(std::span<const Index> rows, ConstView<T> Z) {
 
 // ── catching up ─────────────────────────────────────────────────────────────────────────────────
 
+/// Reads A, which has not been used for a while, once from end to end before it is multiplied with a few columns: the
+/// processor foresees this order, not that in which libraries pack a matrix (300 x 300 by 5 columns from a distant
+/// cache: 25 instead of 50 µs).
+template <class T>
+void Timeline<T>::bring_near(ConstView<T> A, Size columns) const {
+  constexpr Size line = 64 / sizeof(T);
+  const bool fits = A.size() * static_cast<Size>(sizeof(T)) <= near_bytes;
+  if (columns > few_columns || !fits || !backend_.memory().is_host()) return;
+  for (Size j = 0; j < A.cols; ++j) {
+    const volatile T* a = A.column(j);
+    for (Size i = 0; i < A.rows; i += line) static_cast<void>(a[i]);
+  }
+}
+
 /// Z ← F Z.
 template <class T>
 void Timeline<T>::multiply(ConstView<T> F, MatrixView<T> Z) {
   const auto next = Z_next_.scratch(Z.rows, Z.cols);
+  bring_near(F, Z.cols);
   backend_.gemm(Op::none, Op::none, T(1), F, Z, T(0), next);
   backend_.copy(next, Z);
   account_.products += GemmShape{Op::none, Op::none, Z.rows, Z.cols, Z.rows}.flops();
 }
 
-/// Takes columns that are expressed inside a block, after its start, to its end.
+/// Takes columns that are expressed at epochs of a block to the start of the open panel.
 template <class T>
-void Timeline<T>::leave(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z) {
+void Timeline<T>::leave_block(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z) {
   apply(block.panel, epochs, Z);
-  multiply(block.F_last, Z);
+  multiply(block.to_now, Z);
 }
 
-/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each
-/// block takes those that are older than it, and those that begin inside it, to its end. A few go the way of those
-/// inside together, which is right for all of them: what a minibatch has in a block are a few columns, and reading
-/// F_last, A and B takes longer than multiplying with them.
+/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each block takes its own
+/// past all later ones. What a minibatch has in a block are a few columns, and fetching matrices takes longer than
+/// multiplying with them.
 template <class T>
 void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
   const auto count_before = [&](Size from, Epoch end) {
     while (from < Z.cols && epochs[static_cast<std::size_t>(from)] < end) ++from;
     return from;
   };
-  Size active = 0;
+  Size first = 0;
   for (std::size_t k = 0; k < blocks_.size(); ++k) {
-    const Block& block = blocks_[k];
-    const Epoch end = k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start;
-    active = count_before(active, block.start() + 1);
-    const Size inside = count_before(active, end) - active;
-    if (inside > 0 && active <= few_columns) {
-      active += inside;
-      leave(block, epochs, Z.columns(0, active));
-      continue;
+    const Size end = count_before(first, k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start);
+    if (end > first) {
+      leave_block(blocks_[k], epochs.subspan(static_cast<std::size_t>(first)), Z.columns(first, end - first));
     }
-    if (active > 0) multiply(block.F, Z.columns(0, active));
-    if (inside > 0) leave(block, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, inside));
-    active += inside;
+    first = end;
   }
   apply(panel_, epochs, Z);
 }
@@ -160,17 +180,25 @@ void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
 /// z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z), `first` by the epoch of each column.
 template <class T>
 void Timeline<T>::apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z) {
-  if (panel.rank == 0) return;
-  const auto projections = projections_.scratch(panel.rank, Z.cols);
-  backend_.gemm(Op::transpose, Op::none, T(1), panel.A.view().columns(0, panel.rank), Z, T(0), projections);
+  if (panel.rank == 0) return;  // a block of blocks: it knows no epochs inside
   tops_.clear();
+  auto first = static_cast<Index>(panel.rank);
   for (Size k = 0; k < Z.cols; ++k) {
     const Epoch epoch = std::max(epochs[static_cast<std::size_t>(k)], panel.start);
     tops_.push_back(static_cast<Index>(panel.columns[epoch - panel.start]));
+    first = std::min(first, tops_.back());
   }
+  const Size rank = panel.rank - first;
+  if (rank == 0) return;
+  for (Index& top : tops_) top -= first;
+  const auto A = panel.A.view().columns(first, rank), B = panel.B.view().columns(first, rank);
+  const auto projections = projections_.scratch(rank, Z.cols);
+  bring_near(A, Z.cols);
+  backend_.gemm(Op::transpose, Op::none, T(1), A, Z, T(0), projections);
   backend_.clear_tops(tops_, projections);
-  backend_.gemm(Op::none, Op::none, T(1), panel.B.view().columns(0, panel.rank), projections, T(1), Z);
-  account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, panel.rank}.flops();
+  bring_near(B, Z.cols);
+  backend_.gemm(Op::none, Op::none, T(1), B, projections, T(1), Z);
+  account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, rank}.flops();
 }
 
 /// Moves those of the candidates that are expressed at an epoch in [first, last) to the present one
@@ -246,6 +274,17 @@ void Timeline<T>::fill_block(ConstView<T> F, Block& block) {
   }
 }
 
+/// to_now of the first `count` blocks, from what the blocks are: it is the same after a state is loaded.
+template <class T>
+void Timeline<T>::renew_ways(std::size_t count) {
+  const Size d = store_.dim();
+  for (std::size_t k = 0; k < count; ++k) {
+    Block& block = blocks_[k];
+    backend_.copy(block.level == 0 ? block.F_last : block.F, block.to_now.scratch(d, d));
+    for (std::size_t later = k + 1; later < blocks_.size(); ++later) append_product(blocks_[later].F, block.to_now);
+  }
+}
+
 /// The open panel, followed by F, becomes a block, and a new panel opens at its end.
 template <class T>
 void Timeline<T>::advance_dense(ConstView<T> F) {
@@ -265,9 +304,12 @@ void Timeline<T>::advance_dense(ConstView<T> F) {
   ++account_.blocks;
   if (options_.keeps_products) {
     merge_by_products();
-  } else {
-    merge_blocks();
+    return;
   }
+  const auto& newest = blocks_.back();
+  for (std::size_t k = 0; k + 1 < blocks_.size(); ++k) append_product(newest.F, blocks_[k].to_now);
+  backend_.copy(newest.F_last, blocks_.back().to_now.scratch(store_.dim(), store_.dim()));
+  merge_blocks();
 }
 
 /// The last `radix` blocks, while they are of one level, become one block of the next. Rows at the
@@ -283,10 +325,8 @@ void Timeline<T>::merge_blocks() {
     for (std::size_t i = blocks_.size() - 1;; --i) {  // merged.F leads from the end of block i to now
       Block& block = blocks_[i];
       const bool newest = end == panel_.start;
-      move_rows(block.panel.inner_rows, block.start() + 1, end, [&](std::span<const Epoch> epochs, MatrixView<T> Z) {
-        leave(block, epochs, Z);
-        if (!newest) multiply(merged.F, Z);
-      });
+      move_rows(block.panel.inner_rows, block.start() + 1, end,
+                [&](std::span<const Epoch> epochs, MatrixView<T> Z) { leave_block(block, epochs, Z); });
       if (!newest) append_product(merged.F, block.F);
       std::swap(merged.F, block.F);
       if (i == first) break;
@@ -303,6 +343,7 @@ void Timeline<T>::merge_blocks() {
     for (std::size_t i = first; i < first + radix; ++i) spare_blocks_.push_back(std::move(blocks_[i]));
     blocks_.resize(first);
     blocks_.push_back(std::move(merged));
+    renew_ways(blocks_.size());
     ++account_.merges;
   }
 }
@@ -316,7 +357,8 @@ typename Timeline<T>::Block Timeline<T>::take_block() {
     return {0,
             Matrix<T>(memory),
             Matrix<T>(memory),
-            {0, 0, Matrix<T>(d, rank, memory), Matrix<T>(d, rank, memory), {0}, {}, {}}};
+            {0, 0, Matrix<T>(d, rank, memory), Matrix<T>(d, rank, memory), {0}, {}, {}},
+            Matrix<T>(memory)};
   }
   Block block = std::move(spare_blocks_.back());
   spare_blocks_.pop_back();
@@ -338,7 +380,8 @@ std::size_t Timeline<T>::bytes() const {
       stamps_.size() + bytes_of(panel_) + static_cast<std::size_t>(products_.size() + new_products_.size()) * sizeof(T);
   for (const auto* blocks : {&blocks_, &spare_blocks_}) {
     for (const auto& block : *blocks) {
-      bytes += static_cast<std::size_t>(block.F.size() + block.F_last.size()) * sizeof(T) + bytes_of(block.panel);
+      bytes += static_cast<std::size_t>(block.F.size() + block.F_last.size() + block.to_now.size()) * sizeof(T) +
+               bytes_of(block.panel);
     }
   }
   return bytes;

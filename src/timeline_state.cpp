@@ -83,7 +83,11 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   visitor.count("rows_caught_up", account_.rows_caught_up);
   visitor.count("rows_moved", account_.rows_moved);
   visitor.scalar("products", account_.products);
-  if (loading) check_epochs(visitor);
+  if (!loading) return;
+  check_epochs(visitor);
+  const double products = account_.products;
+  if (!options_.keeps_products) renew_ways(blocks_.size());
+  account_.products = products;  // as if the run had not been interrupted
 }
 
 /// Blocks and open panel follow each other without a gap from epoch 0 to now, a panel knows every epoch inside

@@ -198,6 +198,33 @@ TEST(Timeline, RowsThatStayAwayAreNeverWritten) {
   pair.expect_same();
 }
 
+TEST(Timeline, AnOldRowIsOneProductAway) {
+  Pair pair({5, 8, false, {0, 8}}, 1);
+  for (int flip = 0; flip < 6; ++flip) pair.advance_dense();
+  const Index untouched = 3;
+  const double before = pair.timeline.account().products;
+  Matrix<double> out(8, 1);
+  pair.timeline.gather(std::span(&untouched, 1), out);
+  EXPECT_EQ(pair.timeline.alive_blocks(), 6);
+  EXPECT_EQ(pair.timeline.account().products - before, (GemmShape{Op::none, Op::none, 8, 1, 8}.flops()));
+}
+
+TEST(Timeline, TellsRowsThatWereNeverTouchedFromOthers) {
+  std::vector<Index> found, positions;
+  const std::vector<Index> rows = {7, 2, 9, 4}, some = {9, 2};
+  Pair zero({40, 5, true, {2, 2}}, 1);
+  zero.timeline.find_nonzero(rows, found, positions);
+  EXPECT_TRUE(found.empty() && positions.empty());
+  zero.timeline.store(some, zero.columns(some));
+  zero.timeline.find_nonzero(rows, found, positions);
+  EXPECT_EQ(found, (std::vector<Index>{2, 9}));
+  EXPECT_EQ(positions, (std::vector<Index>{1, 2}));
+  Pair random({40, 5, false, {2, 2}}, 1);
+  random.timeline.find_nonzero(rows, found, positions);
+  EXPECT_EQ(found, rows) << "rows that start as anything else are always there";
+  EXPECT_EQ(positions, (std::vector<Index>{0, 1, 2, 3}));
+}
+
 TEST(Timeline, RefusesBadOptions) {
   const auto backend = make_cpu_backend<float>(1);
   RowStore<float> store(*backend, 5, 2);

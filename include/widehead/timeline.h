@@ -64,6 +64,8 @@ class Timeline {
   void expect(std::span<const Index> rows) const {
     for (const Index row : rows) __builtin_prefetch(stamps() + row);
   }
+  /// Those of the given rows that are not zero for want of ever being touched, and their positions in the list.
+  void find_nonzero(std::span<const Index> rows, std::vector<Index>& found, std::vector<Index>& positions) const;
   /// Z ← the given rows (distinct), expressed now. Changes nothing.
   void gather(std::span<const Index> rows, MatrixView<T> Z);
   /// Stores Z, made by gather, as these rows at the present epoch; only rows that were behind are written, and
@@ -107,8 +109,10 @@ class Timeline {
   struct Block {
     int level = 0;
     Matrix<T> F;       // d x d
-    Matrix<T> F_last;  // d x d: from the panel's end; for the rows inside
+    Matrix<T> F_last;  // d x d: from the panel's end to the same; of level 0 only
     Panel panel;       // of level 0 only: later nothing is inside
+    Matrix<T>
+        to_now;  // d x d: from the panel's end to the start of the open panel; follows from all blocks' F and F_last
     Epoch start() const { return panel.start; }
   };
   static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
@@ -128,9 +132,11 @@ class Timeline {
   void merge_by_products();
   void apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z);
   void multiply(ConstView<T> F, MatrixView<T> Z);
+  void bring_near(ConstView<T> A, Size columns) const;
   void append_product(ConstView<T> F, MatrixView<T> G);
   void fill_block(ConstView<T> F, Block& block);
-  void leave(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z);
+  void renew_ways(std::size_t count);
+  void leave_block(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z);
   void merge_blocks();
   template <class Express>
   void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
