@@ -102,25 +102,44 @@ bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& su
   return true;
 }
 
+/// W ← V U + sums, with fewer rows of V than of W: the others were never touched, and are zero.
+template <class T>
+void WindowedLayer<T>::add_known_rows(ConstView<T> V) {
+  auto& backend = this->backend();
+  if (!touches_window_) backend.clear(W_);
+  const auto VU = VtG_.scratch(this->dim(), V.cols);
+  backend.gemm(Op::none, Op::none, T(1), U_T(), V, T(0), VU);
+  backend.add_to_columns(T(1), VU, known_columns_, W_);
+}
+
 /// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
 /// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j.
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
-  const auto SH = T_.scratch(height, m), Z = Z_.scratch(d, targets.count());
-  MatrixView<T> sums;
+  const auto SH = T_.scratch(height, m);
+  MatrixView<T> sums, Z;
   knows_W_ = targets.count() <= m;
   const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});  // W is for later then
   if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
+  const bool skips_zeros = knows_W_ && !aside && backend.factorizes_fast();  // a device has better use for its time
   const auto multiply = [&](Size first, Size count) {
     backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
                  SH.block(first, 0, count, m));
   };
   const auto fetch = [&] {
-    timeline_.gather(targets.rows(), Z);
+    if (skips_zeros) {
+      timeline_.find_nonzero(targets.rows(), known_rows_, known_columns_);
+    } else {
+      known_rows_.assign(targets.rows().begin(), targets.rows().end());
+    }
+    Z = Z_.scratch(d, static_cast<Size>(known_rows_.size()));
+    timeline_.gather(known_rows_, Z);
     touches_window_ = sum_window(targets.rows(), sums);
-    if (aside && touches_window_) {
+    if (Z.cols < targets.count()) {
+      add_known_rows(Z);
+    } else if (aside && touches_window_) {
       backend.multiply_add(Op::none, Op::none, T(1), U_T(), Z, sums, W_);
     } else if (knows_W_) {
       backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
@@ -128,7 +147,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   };
   const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
   backend.share(height, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
-  account_.target_columns += std::min(targets.count(), m);
+  account_.target_columns += std::min(static_cast<Size>(known_rows_.size()), m);
   account_.stack_rows += height;
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);
@@ -220,7 +239,7 @@ double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta
 template <class T>
 void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
   const Size d = this->dim(), m = H.cols;
-  timeline_.catch_up(by.Gamma.rows(), Z_.scratch(d, by.Gamma.count()));
+  timeline_.catch_up(known_rows_, Z_.scratch(d, static_cast<Size>(known_rows_.size())));
   commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
   common_.commit();
   // Outputs that come again and again fill no window, but U shrinks with every example.

@@ -91,7 +91,7 @@ template <class T>
 std::vector<GemmShape> WindowedLayer<T>::step_products(Size m) const {
   const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m);
   const Size height = account_.observed > 0 ? account_.stack_rows / account_.observed : 2 * d + (steps - 1) * m / 2;
-  const Size targets = account_.observed > 0 ? account_.target_columns / account_.observed : m;
+  const Size targets = account_.observed > 0 ? std::max<Size>(1, account_.target_columns / account_.observed) : m;
   return {
       {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]
       {Op::none, Op::none, d, targets, d},      // W of the targets, or Γ̂

@@ -125,6 +125,24 @@ TEST(WindowedLayer, TouchesOnlyTheRowsItIsAskedFor) {
   EXPECT_LE(layer.rows().rows_written(), 50 * 3 * 10) << "not of the order of D";
 }
 
+TEST(WindowedLayer, MultipliesOnlyRowsThatWereTouchedBefore) {
+  constexpr Size d = 4, m = 6;
+  WindowedOptions options;
+  options.window = m;  // which closes in every step
+  WindowedLayer<double> layer({.outputs = 100, .dim = d}, options, make_cpu_backend<double>(1));
+  const SyntheticStream<double> stream({.outputs = 100, .dim = d, .batch = m});
+  const auto H = stream.batch(0).H;
+  const std::vector<std::int64_t> offsets = {0, 1, 2, 3, 4, 5, 6};
+  const std::vector<double> values(m, 1.0);
+  const auto columns_after = [&](const std::vector<Index>& rows) {
+    layer.step(H, SparseBatch<double>(100, offsets, rows, values), 0.01);
+    return layer.step_products(m)[1].n;  // the mean of all steps so far, one at least
+  };
+  EXPECT_EQ(columns_after({10, 20, 30, 40, 50, 60}), 1) << "all of them zero";
+  EXPECT_EQ(columns_after({10, 20, 30, 40, 50, 60}), 3) << "none, then 6";
+  EXPECT_EQ(columns_after({10, 20, 30, 71, 72, 73}), 3) << "none, 6, then 3 of 6";
+}
+
 TEST(WindowedLayer, RefusesBadOptions) {
   const auto refuse = [](const std::vector<std::string>& words, const auto& change) {
     WindowedOptions options;

@@ -72,6 +72,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
   MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
+  void add_known_rows(ConstView<T> V);
   bool appends_by_output(const RowGroups<T>& targets, Size m) const;
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
@@ -102,13 +103,14 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   // scratch of a step
   GramUpdate<T> gram_update_;
-  Matrix<T> T_;                  // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
-  Matrix<T> Z_;                  // d x rows of the minibatch: their V, expressed now
-  Matrix<T> VtG_, Gamma_hat_;    // d x m: VᵀΓ, or W_i; Γ̂
-  Matrix<T> sums_;               // d x rows: window parts (Γ_w E)_i, or W_i
-  bool touches_window_ = false;  // whether any row of the minibatch has a part there
-  bool knows_W_ = false;         // whether W_ has W_i for the rows of the minibatch
-  MatrixView<T> W_;              // in the room of sums_ or VtG_
+  Matrix<T> T_;                                    // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
+  std::vector<Index> known_rows_, known_columns_;  // rows of the minibatch that are fetched, which of them these are
+  Matrix<T> Z_;                                    // d x known_rows_.size(): their V, expressed now
+  Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or W_i; Γ̂
+  Matrix<T> sums_;                                 // d x rows: window parts (Γ_w E)_i, or W_i
+  bool touches_window_ = false;                    // whether any row of the minibatch has a part there
+  bool knows_W_ = false;                           // whether W_ has W_i for the rows of the minibatch
+  MatrixView<T> W_;                                // in the room of sums_ or VtG_
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_, sum_entries_;
   // scratch of scores
