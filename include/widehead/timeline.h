@@ -11,17 +11,18 @@
 /// forward by the later transitions, so that from whichever epoch inside it a row comes,
 ///   z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z),
 /// two products for all rows at once. A flip ends the panel and becomes, with it, a dense **block**; the
-/// owner flips when the panel is full. `radix` blocks of one level become one of the next, as in a
-/// log-structured merge tree, and then the rows inside and between them move forward.
-/// A device that never deflates, and for which one large product is cheaper than several small ones, keeps for each
-/// block the product of all transitions since its start instead (keeps_products): then every row is one product away
-/// from now, whatever its epoch, a flip multiplies all the products in one go, and a merge only moves rows.
+/// owner flips when the panel is full. Every block also holds the product of all that follows it, so that a row is one
+/// product away from the open panel, whatever block it comes from. `radix` blocks of one level become one of the next,
+/// as in a log-structured merge tree, and then the rows inside and between them move forward. A device that never
+/// deflates, and for which one large product is cheaper than several small ones, keeps for each block the product of
+/// all transitions since its start instead (keeps_products): then every row is one product away from now, whatever its
+/// epoch, a flip multiplies all the products in one go, and a merge only moves rows.
 ///
 /// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
 /// no merge is O(D).
 ///
 /// Memory: 4 bytes per output for epochs and 4 per touched output in the lists of rows at each
-/// boundary, resident where touched; (radix − 1) log_radix(flips) + 2 blocks of d x d, up to radix of them
+/// boundary, resident where touched; (radix − 1) log_radix(flips) + 2 blocks of two d x d, up to radix of them
 /// with their last F (d x d) and panel (2 d x rank).
 
 #include <cstdint>
