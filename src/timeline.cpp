@@ -111,11 +111,13 @@ void Timeline<T>::catch_up(std::span<const Index> rows, ConstView<T> Z) {
   for (std::size_t k = 0; k < rows.size(); ++k) {
     if (stamps()[rows[k]] == now_ + 1 || is_zero(rows[k])) continue;
     ++account_.rows_caught_up;
+    if (epoch_of(rows[k]) < panel_.start) ++columns_met_;
     stale_rows_.push_back(rows[k]);
     stale_columns_.push_back(static_cast<Index>(k));
     stamp(rows[k], now_);
   }
   store_.scatter(stale_rows_, Z, stale_columns_);
+  if (!has_ways_ && ways_pay()) make_ways();
 }
 
 template <class T>
@@ -150,31 +152,69 @@ void Timeline<T>::multiply(ConstView<T> F, MatrixView<T> Z) {
   account_.products += GemmShape{Op::none, Op::none, Z.rows, Z.cols, Z.rows}.flops();
 }
 
-/// Takes columns that are expressed at epochs of a block to the start of the open panel.
+/// Takes columns that are expressed at epochs of a block to its panel's end, and on by F.
 template <class T>
-void Timeline<T>::leave_block(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z) {
+void Timeline<T>::leave(const Block& block, ConstView<T> F, std::span<const Epoch> epochs, MatrixView<T> Z) {
   apply(block.panel, epochs, Z);
-  multiply(block.to_now, Z);
+  multiply(F, Z);
 }
 
-/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now: each block takes its own
-/// past all later ones. What a minibatch has in a block are a few columns, and fetching matrices takes longer than
-/// multiplying with them.
+/// Columns of Z, in ascending order of the epochs they are expressed at, are brought to now. What a minibatch has in a
+/// block are a few columns, and fetching matrices takes longer than multiplying with them.
 template <class T>
 void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
-  const auto count_before = [&](Size from, Epoch end) {
-    while (from < Z.cols && epochs[static_cast<std::size_t>(from)] < end) ++from;
-    return from;
-  };
+  if (has_ways_) {
+    go_by_ways(epochs, Z);
+  } else {
+    go_through_blocks(epochs, Z);
+  }
+  apply(panel_, epochs, Z);
+}
+
+namespace {
+
+/// How many epochs are before `end`, of which the first `from` are.
+template <class Epoch>
+Size count_before(std::span<const Epoch> epochs, Size from, Epoch end) {
+  while (from < static_cast<Size>(epochs.size()) && epochs[static_cast<std::size_t>(from)] < end) ++from;
+  return from;
+}
+
+}  // namespace
+
+/// Each block takes its own past all later ones.
+template <class T>
+void Timeline<T>::go_by_ways(std::span<const Epoch> epochs, MatrixView<T> Z) {
   Size first = 0;
   for (std::size_t k = 0; k < blocks_.size(); ++k) {
-    const Size end = count_before(first, k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start);
+    const Block& block = blocks_[k];
+    const Size end = count_before(epochs, first, k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start);
     if (end > first) {
-      leave_block(blocks_[k], epochs.subspan(static_cast<std::size_t>(first)), Z.columns(first, end - first));
+      leave(block, block.to_now, epochs.subspan(static_cast<std::size_t>(first)), Z.columns(first, end - first));
     }
     first = end;
   }
-  apply(panel_, epochs, Z);
+}
+
+/// Each block takes those that are older than it, and those that begin inside it, to its end; a few of the former go
+/// the way of the latter, which is right for all of them, and reads one matrix less.
+template <class T>
+void Timeline<T>::go_through_blocks(std::span<const Epoch> epochs, MatrixView<T> Z) {
+  Size active = 0;
+  for (std::size_t k = 0; k < blocks_.size(); ++k) {
+    const Block& block = blocks_[k];
+    active = count_before(epochs, active, block.start() + 1);
+    const Size end = count_before(epochs, active, k + 1 < blocks_.size() ? blocks_[k + 1].start() : panel_.start);
+    if (end > active && active <= few_columns) {
+      leave(block, block.F_last, epochs, Z.columns(0, end));
+    } else {
+      if (active > 0) multiply(block.F, Z.columns(0, active));
+      if (end > active) {
+        leave(block, block.F_last, epochs.subspan(static_cast<std::size_t>(active)), Z.columns(active, end - active));
+      }
+    }
+    active = end;
+  }
 }
 
 /// z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z), `first` by the epoch of each column.
@@ -262,6 +302,7 @@ void Timeline<T>::append_product(ConstView<T> F, MatrixView<T> G) {
 template <class T>
 void Timeline<T>::fill_block(ConstView<T> F, Block& block) {
   block.F.scratch(store_.dim(), store_.dim());
+  block.to_now.scratch(store_.dim(), store_.dim());
   backend_.copy(F, block.F_last.scratch(store_.dim(), store_.dim()));
   if (const Size rank = panel_.rank; rank > 0) {  // F (I + B Aᵀ)
     backend_.set_identity(block.F);
@@ -274,15 +315,27 @@ void Timeline<T>::fill_block(ConstView<T> F, Block& block) {
   }
 }
 
-/// to_now of the first `count` blocks, from what the blocks are: it is the same after a state is loaded.
+/// to_now of all blocks, newest first. It follows from F and F_last alone, and is the same after a state is loaded.
 template <class T>
-void Timeline<T>::renew_ways(std::size_t count) {
+void Timeline<T>::make_ways() {
   const Size d = store_.dim();
-  for (std::size_t k = 0; k < count; ++k) {
+  const auto later = later_.scratch(d, d);  // the product of all blocks behind this one
+  for (std::size_t k = blocks_.size(); k-- > 0;) {
     Block& block = blocks_[k];
-    backend_.copy(block.level == 0 ? block.F_last : block.F, block.to_now.scratch(d, d));
-    for (std::size_t later = k + 1; later < blocks_.size(); ++later) append_product(blocks_[later].F, block.to_now);
+    const bool newest = k + 1 == blocks_.size();
+    const auto to_now = block.to_now.scratch(d, d);
+    backend_.copy(block.level == 0 ? block.F_last : block.F, to_now);
+    if (newest) {
+      backend_.copy(block.F, later);
+      continue;
+    }
+    append_product(later, to_now);
+    const auto product = product_.scratch(d, d);
+    backend_.gemm(Op::none, Op::none, T(1), later, block.F, T(0), product);
+    backend_.copy(product, later);
+    account_.products += GemmShape{Op::none, Op::none, d, d, d}.flops();
   }
+  has_ways_ = true;
 }
 
 /// The open panel, followed by F, becomes a block, and a new panel opens at its end.
@@ -306,9 +359,9 @@ void Timeline<T>::advance_dense(ConstView<T> F) {
     merge_by_products();
     return;
   }
-  const auto& newest = blocks_.back();
-  for (std::size_t k = 0; k + 1 < blocks_.size(); ++k) append_product(newest.F, blocks_[k].to_now);
-  backend_.copy(newest.F_last, blocks_.back().to_now.scratch(store_.dim(), store_.dim()));
+  has_ways_ = false;
+  columns_met_ = 0;
+  later_.scratch(store_.dim(), store_.dim());  // so that no step allocates it
   merge_blocks();
 }
 
@@ -321,12 +374,17 @@ void Timeline<T>::merge_blocks() {
     const std::size_t first = blocks_.size() - radix;
     Block merged = take_block();
     merged.F.scratch(store_.dim(), store_.dim());
+    merged.to_now.scratch(store_.dim(), store_.dim());
     Epoch end = panel_.start;
     for (std::size_t i = blocks_.size() - 1;; --i) {  // merged.F leads from the end of block i to now
       Block& block = blocks_[i];
       const bool newest = end == panel_.start;
-      move_rows(block.panel.inner_rows, block.start() + 1, end,
-                [&](std::span<const Epoch> epochs, MatrixView<T> Z) { leave_block(block, epochs, Z); });
+      if (block.level == 0 && !block.panel.inner_rows.empty()) {
+        backend_.copy(block.F_last, block.to_now.scratch(store_.dim(), store_.dim()));
+        if (!newest) append_product(merged.F, block.to_now);
+        move_rows(block.panel.inner_rows, block.start() + 1, end,
+                  [&](std::span<const Epoch> epochs, MatrixView<T> Z) { leave(block, block.to_now, epochs, Z); });
+      }
       if (!newest) append_product(merged.F, block.F);
       std::swap(merged.F, block.F);
       if (i == first) break;
@@ -343,7 +401,6 @@ void Timeline<T>::merge_blocks() {
     for (std::size_t i = first; i < first + radix; ++i) spare_blocks_.push_back(std::move(blocks_[i]));
     blocks_.resize(first);
     blocks_.push_back(std::move(merged));
-    renew_ways(blocks_.size());
     ++account_.merges;
   }
 }

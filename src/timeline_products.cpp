@@ -126,7 +126,8 @@ void Timeline<T>::drop_products() {
   blocks_.front().level = 1;
   blocks_.front().panel.start_rows.clear();
   backend_.copy(products_.view().columns(0, d), blocks_.front().F.scratch(d, d));
-  renew_ways(1);
+  has_ways_ = false;
+  columns_met_ = 0;
 }
 
 /// The open panel is closed by a flip that changes nothing, rows inside the blocks come to now, and products take the

@@ -83,10 +83,12 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   visitor.count("rows_caught_up", account_.rows_caught_up);
   visitor.count("rows_moved", account_.rows_moved);
   visitor.scalar("products", account_.products);
+  visitor.count("columns_met", columns_met_);
   if (!loading) return;
   check_epochs(visitor);
   const double products = account_.products;
-  if (!options_.keeps_products) renew_ways(blocks_.size());
+  has_ways_ = false;
+  if (!options_.keeps_products && ways_pay()) make_ways();
   account_.products = products;  // as if the run had not been interrupted
 }
 

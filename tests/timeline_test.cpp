@@ -198,15 +198,36 @@ TEST(Timeline, RowsThatStayAwayAreNeverWritten) {
   pair.expect_same();
 }
 
-TEST(Timeline, AnOldRowIsOneProductAway) {
-  Pair pair({5, 8, false, {0, 8}}, 1);
+TEST(Timeline, AnOldRowIsOneProductAwayWhereManyWere) {
+  constexpr Size d = 8;
+  Pair pair({200, d, false, {0, 8}}, 1);
   for (int flip = 0; flip < 6; ++flip) pair.advance_dense();
-  const Index untouched = 3;
-  const double before = pair.timeline.account().products;
-  Matrix<double> out(8, 1);
-  pair.timeline.gather(std::span(&untouched, 1), out);
-  EXPECT_EQ(pair.timeline.alive_blocks(), 6);
-  EXPECT_EQ(pair.timeline.account().products - before, (GemmShape{Op::none, Op::none, 8, 1, 8}.flops()));
+  ASSERT_EQ(pair.timeline.alive_blocks(), 6);
+  const Index old = 199;
+  const auto products = [&] {
+    const double before = pair.timeline.account().products;
+    Matrix<double> out(d, 1);
+    pair.timeline.gather(std::span(&old, 1), out);
+    return (pair.timeline.account().products - before) / GemmShape{Op::none, Op::none, d, 1, d}.flops();
+  };
+  EXPECT_EQ(products(), 6) << "from block to block";
+  Index next = 0;
+  const auto catch_up_until = [&](std::int64_t rows_in_all) {
+    for (; pair.timeline.account().rows_caught_up < rows_in_all; ++next) {
+      ASSERT_LT(next, old);
+      Matrix<double> out(d, 1);
+      pair.timeline.gather(std::span(&next, 1), out);
+      pair.timeline.catch_up(std::span(&next, 1), out);
+    }
+  };
+  catch_up_until(4 * d - 1);
+  EXPECT_EQ(products(), 6);
+  catch_up_until(4 * d);
+  EXPECT_EQ(products(), 1);
+  pair.expect_same();
+  pair.advance_dense();
+  EXPECT_EQ(products(), 7);
+  pair.expect_same();
 }
 
 TEST(Timeline, TellsRowsThatWereNeverTouchedFromOthers) {

@@ -11,12 +11,13 @@
 /// forward by the later transitions, so that from whichever epoch inside it a row comes,
 ///   z ← z + Σ_{i ≥ first} βᵢ (aᵢᵀ z),
 /// two products for all rows at once. A flip ends the panel and becomes, with it, a dense **block**; the
-/// owner flips when the panel is full. Every block also holds the product of all that follows it, so that a row is one
-/// product away from the open panel, whatever block it comes from. `radix` blocks of one level become one of the next,
-/// as in a log-structured merge tree, and then the rows inside and between them move forward. A device that never
-/// deflates, and for which one large product is cheaper than several small ones, keeps for each block the product of
-/// all transitions since its start instead (keeps_products): then every row is one product away from now, whatever its
-/// epoch, a flip multiplies all the products in one go, and a merge only moves rows.
+/// owner flips when the panel is full. Where that happens seldom, every block also gets the product of all that follows
+/// it, and a row is one product away from the open panel, whatever block it comes from; where rows are few between two
+/// flips, they go from block to block. `radix` blocks of one level become one of the next, as in a log-structured merge
+/// tree, and then the rows inside and between them move forward.
+/// A device that never deflates, and for which one large product is cheaper than several small ones, keeps for each
+/// block the product of all transitions since its start instead (keeps_products): then every row is one product away
+/// from now, whatever its epoch, a flip multiplies all the products in one go, and a merge only moves rows.
 ///
 /// Rows untouched since the beginning stay at epoch 0, which is the start of the oldest block forever:
 /// no merge is O(D).
@@ -112,11 +113,11 @@ class Timeline {
     Matrix<T> F;       // d x d
     Matrix<T> F_last;  // d x d: from the panel's end to the same; of level 0 only
     Panel panel;       // of level 0 only: later nothing is inside
-    Matrix<T>
-        to_now;  // d x d: from the panel's end to the start of the open panel; follows from all blocks' F and F_last
+    Matrix<T> to_now;  // d x d: from the panel's end to the start of the open panel; with has_ways_ only
     Epoch start() const { return panel.start; }
   };
-  static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
+  static constexpr std::int64_t columns_for_ways = 4;  // per dimension: what two products d x d for each block cost
+  static constexpr Epoch untouched = 0;                // stamps are epoch + 1, so that zero pages mean "never touched"
 
   Epoch epoch_of(Index row) const { return stamps()[row] == untouched ? 0 : stamps()[row] - 1; }
   bool is_zero(Index row) const { return zero_ && stamps()[row] == untouched; }
@@ -136,8 +137,11 @@ class Timeline {
   void bring_near(ConstView<T> A, Size columns) const;
   void append_product(ConstView<T> F, MatrixView<T> G);
   void fill_block(ConstView<T> F, Block& block);
-  void renew_ways(std::size_t count);
-  void leave_block(const Block& block, std::span<const Epoch> epochs, MatrixView<T> Z);
+  bool ways_pay() const { return !blocks_.empty() && columns_met_ >= columns_for_ways * store_.dim(); }
+  void make_ways();
+  void leave(const Block& block, ConstView<T> F, std::span<const Epoch> epochs, MatrixView<T> Z);
+  void go_by_ways(std::span<const Epoch> epochs, MatrixView<T> Z);
+  void go_through_blocks(std::span<const Epoch> epochs, MatrixView<T> Z);
   void merge_blocks();
   template <class Express>
   void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
@@ -156,6 +160,8 @@ class Timeline {
   std::vector<Block> blocks_;          // oldest first
   std::vector<Block> spare_blocks_;    // kept for their memory
   Panel panel_;                        // the open one
+  std::int64_t columns_met_ = 0;       // of blocks, that steps caught up since the last one was made
+  bool has_ways_ = false;              // whether blocks know to_now
   Matrix<T> products_, new_products_;  // d x d each, side by side: from a block's start to now
   Account account_;
 
@@ -169,7 +175,7 @@ class Timeline {
   std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
   std::vector<Epoch> stale_epochs_;
   std::vector<Index> moving_rows_, matrix_;
-  Matrix<T> Z_stale_, Z_next_, Z_loaded_, projections_, product_;
+  Matrix<T> Z_stale_, Z_next_, Z_loaded_, projections_, product_, later_;
 };
 
 }  // namespace widehead
