@@ -169,10 +169,10 @@ class _Cell:
 
     def with_graph(self) -> Tensor:
         if self.graph is None:
-            loss: Any = torch.from_numpy(self.value)
-            loss.__class__ = LossTensor  # as PyTorch does with its parameters: as_subclass() would make another tensor
             judged, self.judged = self.judged, None
             with torch.inference_mode(False), torch.enable_grad():
+                loss: Any = torch.from_numpy(self.value)
+                loss.__class__ = LossTensor  # as PyTorch does with its parameters: as_subclass() would make another tensor
                 if judged is None:
                     self.graph = _Spent.apply(torch.empty(0, requires_grad=True), loss)
                 else:
@@ -248,15 +248,19 @@ _losses: list[PendingLoss] = []
 
 
 def _make_losses() -> PendingLoss:
-    for _ in range(_MANY):
-        cell = _Cell()
-        loss: Any = torch.from_numpy(cell.value)
-        loss.requires_grad = True
-        loss.register_hook(cell.receive)
-        loss._cell = cell
-        loss.__class__ = PendingLoss
-        _losses.append(loss)
-    return _losses.pop()
+    made = []
+    with torch.inference_mode(False):
+        for _ in range(_MANY):
+            cell = _Cell()
+            loss: Any = torch.from_numpy(cell.value)
+            loss.requires_grad = True
+            loss.register_hook(cell.receive)
+            loss._cell = cell
+            loss.__class__ = PendingLoss
+            made.append(loss)
+    one = made.pop()  # before other threads see them
+    _losses.extend(made)
+    return one
 
 
 def pending_loss() -> PendingLoss:

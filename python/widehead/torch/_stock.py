@@ -32,11 +32,13 @@ class _Room:
         self.shape = shape
         self.array = np.empty(shape, dtype)
         self.address = (self.array.ctypes.data, *shape)
-        self.stock: list[Tensor] = [torch.from_numpy(self.array)]  # of sizes that come once there is one, too
+        with torch.inference_mode(False):
+            self.stock: list[Tensor] = [torch.from_numpy(self.array)]  # of sizes that come once there is one, too
 
     def take(self) -> Gradient:
         if not self.stock:
-            self.stock += [torch.from_numpy(self.array) for _ in range(_STOCK)]
+            with torch.inference_mode(False):  # they may be handed out where training goes on
+                self.stock += [torch.from_numpy(self.array) for _ in range(_STOCK)]
         return Gradient(self.array, self.stock.pop(), self.address)
 
     def held(self) -> int:
@@ -93,12 +95,13 @@ class Answers:
     def _make(self) -> Answer:
         examples, entries, uses_sum = self._sizes or (0, 0, False)
         arrays = np.empty(examples), np.zeros(examples), np.empty(entries)
-        tensors = [torch.from_numpy(each) for each in arrays]
         derivatives = [np.zeros(len(each)) for each in arrays]
-        if self._leaves:
-            for each, by in zip(tensors, derivatives):
-                each.requires_grad = True
-                each.grad = torch.from_numpy(by)
+        with torch.inference_mode(False):
+            tensors = [torch.from_numpy(each) for each in arrays]
+            if self._leaves:
+                for each, by in zip(tensors, derivatives):
+                    each.requires_grad = True
+                    each.grad = torch.from_numpy(by)
         (q, s, o), (a, b, g) = arrays, derivatives
         given = (a, b if uses_sum else None, g) if self._leaves else None
         return Answer((q, s if uses_sum else None, o), tuple(tensors), given)  # type: ignore[arg-type]
