@@ -252,6 +252,21 @@ def test_memory_of_stock_is_used_again_when_it_is_free():
     assert {gradients.get((m, d)).address for _ in range(4 * _stock._STOCK)} == addresses
 
 
+def test_memory_of_stock_is_not_shared_by_threads_that_ask_at_once(monkeypatch):
+    gradients = _stock.Gradients(np.dtype(np.float32))
+    address = gradients.get((m, d)).address
+    take, others = _stock._Room.take, []
+
+    def take_after_another(room):  # who has looked at the same counts
+        monkeypatch.setattr(_stock._Room, "take", take)
+        others.append(gradients.get((m, d)))
+        return take(room)
+
+    monkeypatch.setattr(_stock._Room, "take", take_after_another)
+    mine = gradients.get((m, d))
+    assert others[0].address == address and mine.address != address
+
+
 def test_an_h_that_changed_or_went_away_is_refused():
     head, h = make(), hidden()
     for change in (

@@ -55,7 +55,9 @@ class Gradients:
         """A tensor with anything in it, of whose memory there is no other."""
         for room in self._rooms:
             if room.shape == shape and room.held() == _NOBODY:
-                return room.take()
+                gradient = room.take()
+                if room.held() == _TAKEN:  # else another thread has just done the same: both look further
+                    return gradient
         room = _Room(shape, self._dtype)
         if COUNTS:
             if len(self._rooms) == _KEPT:
@@ -64,7 +66,12 @@ class Gradients:
         return room.take()
 
 
-_NOBODY = _Room((0, 0), np.dtype(np.float32)).held()  # what is counted where only the room and its stock hold the array
+# What is counted where only the room and its stock hold the array, and where one Gradient was taken from it.
+_room = _Room((0, 0), np.dtype(np.float32))
+_NOBODY = _room.held()
+_gradient = _room.take()
+_TAKEN = _room.held()
+del _room, _gradient
 
 
 # ── q, s and o ───────────────────────────────────────────────────────────────────────────────────
