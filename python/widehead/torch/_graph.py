@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +48,31 @@ def run_backward(tensor: Tensor, gradient: Tensor) -> None:
 def has_moved(h: Tensor, x: Any) -> bool:
     """Whether x is an address at which h is no longer."""
     return type(x) is tuple and h.data_ptr() != x[0]
+
+
+class _NoMore(Function):
+    """(∂L/∂h, h, …) → ∂L/∂h, of which there is no derivative. Not so once_differentiable: to that, ∂L/∂h depends on what came
+    down to the layer only, and where that is a constant it lets 0 be taken for the derivative by h."""
+
+    @staticmethod
+    def forward(ctx: Any, grad_h: Tensor, *of: Tensor | None) -> Tensor:
+        return grad_h.view_as(grad_h)
+
+    @staticmethod
+    def backward(ctx: Any, by: Tensor) -> Any:
+        raise RuntimeError("WideHead: trying to differentiate twice, but a head has no second derivatives")
+
+
+def once(differentiate: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for create_graph=True: a second derivative is an error. h is the last that the function has saved."""
+
+    def run(ctx: Any, *by: Tensor | None) -> Any:
+        h = ctx.saved_tensors[-1]
+        with torch.no_grad():
+            grad_h, *others = differentiate(ctx, *by)
+        return None if grad_h is None else _NoMore.apply(grad_h, h, *by), *others
+
+    return run
 
 
 class Record(NamedTuple):
@@ -141,12 +168,11 @@ class Statistics(Function):
         ticket = core.observe(x, targets, q, s, o)
         ctx.save_for_backward(h)
         ctx.set_materialize_grads(False)
-        ctx.seen = [x, layer, core, journal, batch, targets, ticket, core.stamp]
+        ctx.seen = [x, weakref.ref(h), layer, core, journal, batch, targets, ticket, core.stamp]
         return found if journal.on_host else tuple(each.to(h.device) for each in found)  # type: ignore[return-value]
 
     @staticmethod
     def backward(ctx: Any, *by: Tensor | None) -> tuple[Tensor | None, None, None]:
-        # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
         return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, *by)
 
 
@@ -154,14 +180,16 @@ def _differentiate(
     ctx: Any, by_q: Tensor | None, by_s: Tensor | None, by_o: Tensor | None
 ) -> tuple[Tensor | None, None, None]:
     seen = ctx.seen
-    x, layer, core, journal, batch, targets, ticket, stamp = seen
+    x, given, layer, core, journal, batch, targets, ticket, stamp = seen
     if core is not layer._core or core.stamp != stamp:
         raise RuntimeError("WideHead: W has changed since statistics(); call it again before backward()")
     (h,) = ctx.saved_tensors
     if x is None:  # for the second time, with retain_graph
         x = as_array(h.detach())
     elif has_moved(h, x):
-        raise RuntimeError("WideHead: h has been given other memory since statistics()")
+        if given() is h:
+            raise RuntimeError("WideHead: h has been given other memory since statistics()")
+        x = as_array(h.detach())  # a copy by hooks for saved tensors, or computed again by checkpoint()
     seen[0] = None  # h is kept by nobody for longer than need be
     # Copies: what autograd hands out may be its own, or one value stretched over all examples.
     a = np.zeros(targets.examples) if by_q is None else _copy_on_host(by_q)
@@ -180,4 +208,4 @@ def _differentiate(
     return grad_h, None, None
 
 
-_differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
+_differentiate_once = once(_differentiate)

@@ -141,16 +141,14 @@ class WideHead(nn.Module):
             L, ticket, stamp = core.judge(x, targets, address)
             cell = loss._cell
             cell.value.fill(factor * L)
-            cell.judged = Judged(
-                h, version, x, layer, core, journal, batch, targets, factor, ticket, stamp, gradient, grad_h, of_h, of_W
-            )
+            given = h, version, x, layer, core, journal, batch, targets, factor
+            cell.judged = Judged(*given, ticket, stamp, gradient, grad_h, of_h, of_W, h.is_leaf)
             return loss
         grad_h = layer._room(x)
         L, ticket, stamp = core.judge(x, targets, grad_h)
         loss = torch.full((), factor * L, dtype=torch.float64, device=h.device)
-        judged = Judged(
-            h, h._version, x, layer, core, journal, batch, targets, factor, ticket, stamp, grad_h, grad_h, of_h, of_W
-        )
+        given = h, h._version, x, layer, core, journal, batch, targets, factor
+        judged = Judged(*given, ticket, stamp, grad_h, grad_h, of_h, of_W, h.is_leaf)
         return LayerLoss.apply(h, journal.handle, loss, judged)
 
     def learn(self, h: Tensor, targets: Any, lr: float, loss: Callable[..., Tensor] | None = None) -> float:

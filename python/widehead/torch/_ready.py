@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from .._layer import OutputLayer
-from ._graph import Function, Journal, LossRecord, as_array, as_tensor, run_backward
+from ._graph import Function, Journal, LossRecord, as_array, as_tensor, has_moved, once, run_backward
 from ._targets import Targets
 
+_CHANGED = "WideHead: h has been modified by an inplace operation since the loss was computed"
+_DETACHED = "WideHead: h has been detached in place since the loss was computed"
+_MOVED = "WideHead: h has been given other memory since the loss was computed"
 _TWICE = (
     "WideHead: backward() through the loss a second time, but what it needs was freed by the first; "
     "say retain_graph=True there"
@@ -41,15 +44,20 @@ class Judged(NamedTuple):
     grad_h: Tensor | None
     of_h: bool  # whether they are wanted
     of_W: bool
+    is_leaf: bool  # whether h was one
 
     def check(self) -> None:
         if self.core is not self.layer._core or self.core.stamp != self.stamp:
             raise RuntimeError("WideHead: W has changed since the loss was computed; compute it again before backward()")
-        if self.h._version != self.version:
-            raise RuntimeError("WideHead: h has been modified by an inplace operation since the loss was computed")
 
-    def record(self, h: Tensor, x: Any, factor: float, ticket: int) -> None:
-        self.journal.add(LossRecord(h, self.version, x, self.batch, self.targets, factor, ticket))
+    def change_of(self, h: Tensor) -> str | None:
+        """What is wrong with h, which has not been in a graph since, if anything is."""
+        if h._version != self.version:
+            return _CHANGED
+        return None if h.is_leaf is self.is_leaf else _DETACHED
+
+    def record(self, h: Tensor, version: int, x: Any, factor: float, ticket: int) -> None:
+        self.journal.add(LossRecord(h, version, x, self.batch, self.targets, factor, ticket))
 
 
 # ── gradients for h ──────────────────────────────────────────────────────────────────────────────
@@ -60,6 +68,8 @@ _HOOKS_ARE_SEEN = hasattr(Tensor, "_backward_hooks") and hasattr(Tensor, "_post_
 
 def send_down(h: Tensor, grad_h: Tensor) -> None:
     """h.backward(grad_h). A leaf without hooks that has no gradient yet is given it; the engine would do just that."""
+    if not h.requires_grad:  # any more: the engine would leave it alone
+        return
     if (
         _HOOKS_ARE_SEEN
         and type(h) is Tensor
@@ -82,25 +92,32 @@ class LayerLoss(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, handle: Tensor, loss: Tensor, judged: Judged) -> Tensor:
         ctx.mark_dirty(loss)
-        ctx.save_for_backward(h.detach())
-        ctx.seen = [judged._replace(h=None), (judged.x, judged.gradient, judged.grad_h)]
+        plain = h.detach()
+        ctx.save_for_backward(plain, h)  # the latter for its graph
+        x = judged.x
+        # What happened before there was a graph; PyTorch looks at what is saved from here on.
+        ctx.wrong = judged.change_of(h)
+        if has_moved(h, x) or (isinstance(x, np.ndarray) and x.size > 0 and not np.may_share_memory(x, plain.numpy())):
+            ctx.wrong = _MOVED
+        ctx.seen = [judged._replace(h=None), (x, judged.gradient, judged.grad_h)]
         return loss
 
     @staticmethod
     def backward(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None]:
-        # The first branch, for create_graph=True, makes a second derivative an error; it costs more.
         return (_differentiate_once if torch.is_grad_enabled() else _differentiate)(ctx, by_L)
 
 
 def _differentiate(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, None]:
+    if ctx.wrong is not None:
+        raise RuntimeError(ctx.wrong)
     seen = ctx.seen
-    (h,) = ctx.saved_tensors
-    judged: Judged = seen[0]._replace(h=h)
+    h, _ = ctx.saved_tensors
+    judged: Judged = seen[0]
     judged.check()
     x, gradient, grad_h = seen[1]
     seen[1] = (None, None, None)  # the gradient is autograd's from here on, and h is kept by nobody for longer than need be
     ticket, factor = judged.ticket, judged.factor * by_L.item()
-    if x is None:
+    if x is None or has_moved(h, x):  # hooks for saved tensors may hand out copies, and checkpoint() computes h again
         x = as_array(h)
     if grad_h is None and judged.of_h:  # for the second time, with retain_graph
         gradient = judged.layer._room(x)
@@ -109,11 +126,11 @@ def _differentiate(ctx: Any, by_L: Tensor) -> tuple[Tensor | None, None, None, N
     if judged.of_h and factor != 1:
         gradient *= factor
     if judged.of_W and judged.journal.is_wanted(ctx):
-        judged.record(h, x, factor, ticket)
+        judged.record(h, h._version, x, factor, ticket)
     return grad_h if judged.of_h else None, None, None, None
 
 
-_differentiate_once = torch.autograd.function.once_differentiable(_differentiate)
+_differentiate_once = once(_differentiate)
 
 
 class _Spent(Function):
@@ -212,10 +229,13 @@ class PendingLoss(LossTensor):
             cell.with_graph().backward(gradient, retain_graph, create_graph, inputs)
             return
         judged.check()
-        cell.judged = None
         h, factor = judged.h, judged.factor
+        wrong = judged.change_of(h)
+        if wrong is not None:
+            raise RuntimeError(wrong)
+        cell.judged = None
         if judged.of_W:
-            judged.record(h, judged.x, factor, judged.ticket)
+            judged.record(h, judged.version, judged.x, factor, judged.ticket)
         if judged.of_h:
             if factor != 1:
                 judged.gradient.__imul__(factor)
