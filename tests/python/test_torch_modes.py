@@ -159,6 +159,26 @@ def test_a_leaf_that_is_frozen_before_backward_has_no_gradient():
     assert h.grad is None and head._journal.records()
 
 
+@pytest.mark.parametrize("mode", ["all", "any"])
+@pytest.mark.parametrize("act", ["backward", "graph", "learn"])
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_hooks_for_several_gradients(is_leaf, act, mode):
+    """They ask the engine which functions it will run, and h's is where it is told to start."""
+    head, x, t, calls = make(), hidden(), torch.arange(m), []
+    h = x if is_leaf else 2 * x
+    unused = hidden()
+    of = (h,) if is_leaf else (x, h, unused)
+    torch.autograd.graph.register_multi_grad_hook(of, calls.append, mode=mode)
+    if act == "learn":
+        head.learn(h, t, 0.1)
+    else:
+        loss = head(h, t)
+        (loss if act == "backward" else 1 * loss).backward()
+    assert len(calls) == 1
+    if mode == "all":
+        assert [each is not None for each in calls[0]] == [each is not unused for each in of]
+
+
 @pytest.mark.parametrize("change", [lambda h: h.detach_(), lambda h: h.detach_().requires_grad_()])
 def test_an_h_that_was_detached_in_place_is_not_the_end_of_the_gradient(change):
     """With a graph from the start the layers below have theirs; else it is an error."""

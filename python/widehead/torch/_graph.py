@@ -35,14 +35,14 @@ def _copy_on_host(tensor: Tensor) -> np.ndarray:
     return np.array((tensor if tensor.is_cpu else tensor.cpu()).numpy())
 
 
-def run_backward(tensor: Tensor, gradient: Tensor) -> None:
-    """tensor.backward(gradient), for a gradient that is known to fit: to find that out takes as long as the engine does."""
+def run_backward(*roots: tuple[Tensor, Tensor]) -> None:
+    """tensor.backward(gradient), or several of these at once, for gradients that are known to fit: to find that out takes as
+    long as the engine does."""
+    tensors, gradients = zip(*roots)
     if _engine_run_backward is None:
-        tensor.backward(gradient)
+        torch.autograd.backward(tensors, gradients)
     else:
-        _engine_run_backward(
-            (tensor,), (gradient,), False, False, (), allow_unreachable=True, accumulate_grad=True
-        )
+        _engine_run_backward(tensors, gradients, False, False, (), allow_unreachable=True, accumulate_grad=True)
 
 
 def has_moved(h: Tensor, x: Any) -> bool:

@@ -43,7 +43,7 @@ def learn_own(
         raise ValueError("learn: the loss must be a scalar tensor that depends on q, s or o")
     value = L.item()
     if journal.on_host and L.dtype is torch.float64:
-        run_backward(L, torch.from_numpy(np.array(1.0)))
+        run_backward((L, torch.from_numpy(np.array(1.0))))
     else:
         L.backward()
     if journal.handle.requires_grad:

@@ -64,23 +64,26 @@ class Judged(NamedTuple):
 
 # Without these there is no telling whether a leaf has hooks: then the engine is asked.
 _HOOKS_ARE_SEEN = hasattr(Tensor, "_backward_hooks") and hasattr(Tensor, "_post_accumulate_grad_hooks")
+# The engine does not count the one function it starts from among those it will run, but register_multi_grad_hook() does: with
+# this beside h, it starts from neither.
+_BESIDE = torch.empty(0, requires_grad=True, device="cpu"), torch.empty(0, device="cpu")
 
 
 def send_down(h: Tensor, grad_h: Tensor) -> None:
     """h.backward(grad_h). A leaf without hooks that has no gradient yet is given it; the engine would do just that."""
     if not h.requires_grad:  # any more: the engine would leave it alone
         return
-    if (
-        _HOOKS_ARE_SEEN
-        and type(h) is Tensor
+    if not _HOOKS_ARE_SEEN or h._backward_hooks is not None:
+        run_backward((h, grad_h), _BESIDE)
+    elif (
+        type(h) is Tensor
         and h.is_leaf
         and h.grad is None
-        and h._backward_hooks is None
         and h._post_accumulate_grad_hooks is None  # type: ignore[attr-defined]
     ):
         h.grad = grad_h
     else:
-        run_backward(h, grad_h)
+        run_backward((h, grad_h))
 
 
 # ── the graph ────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +166,7 @@ class LossTensor(Tensor):
     ) -> None:
         """As torch.Tensor's."""
         if gradient is None and not retain_graph and not create_graph and inputs is None:
-            run_backward(self, torch.from_numpy(np.array(1.0)))  # ones_like() is dearer: nobody has called it just now
+            run_backward((self, torch.from_numpy(np.array(1.0))))  # ones_like() is dearer: nobody has called it just now
         else:
             super().backward(gradient, retain_graph, create_graph, inputs)
 
