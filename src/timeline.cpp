@@ -15,6 +15,13 @@ constexpr std::size_t rows_at_once = 256;
 constexpr Size few_columns = 16;
 constexpr Size near_bytes = 1 << 19;
 
+/// How many epochs are before `end`, of which the first `from` are.
+template <class Epoch>
+Size count_before(std::span<const Epoch> epochs, Size from, Epoch end) {
+  while (from < static_cast<Size>(epochs.size()) && epochs[static_cast<std::size_t>(from)] < end) ++from;
+  return from;
+}
+
 }  // namespace
 
 template <class T>
@@ -170,17 +177,6 @@ void Timeline<T>::bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z) {
   }
   apply(panel_, epochs, Z);
 }
-
-namespace {
-
-/// How many epochs are before `end`, of which the first `from` are.
-template <class Epoch>
-Size count_before(std::span<const Epoch> epochs, Size from, Epoch end) {
-  while (from < static_cast<Size>(epochs.size()) && epochs[static_cast<std::size_t>(from)] < end) ++from;
-  return from;
-}
-
-}  // namespace
 
 /// Each block takes its own past all later ones.
 template <class T>

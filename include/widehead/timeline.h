@@ -116,8 +116,9 @@ class Timeline {
     Matrix<T> to_now;  // d x d: from the panel's end to the start of the open panel; with has_ways_ only
     Epoch start() const { return panel.start; }
   };
-  static constexpr std::int64_t columns_for_ways = 4;  // per dimension: what two products d x d for each block cost
-  static constexpr Epoch untouched = 0;                // stamps are epoch + 1, so that zero pages mean "never touched"
+  /// Per dimension: two products d x d for each block cost what 4d columns save that skip half of the blocks.
+  static constexpr std::int64_t columns_for_ways = 4;
+  static constexpr Epoch untouched = 0;  // stamps are epoch + 1, so that zero pages mean "never touched"
 
   Epoch epoch_of(Index row) const { return stamps()[row] == untouched ? 0 : stamps()[row] - 1; }
   bool is_zero(Index row) const { return zero_ && stamps()[row] == untouched; }

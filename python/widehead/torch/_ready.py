@@ -166,9 +166,15 @@ class LossTensor(Tensor):
     ) -> None:
         """As torch.Tensor's."""
         if gradient is None and not retain_graph and not create_graph and inputs is None:
-            run_backward((self, torch.from_numpy(np.array(1.0))))  # ones_like() is dearer: nobody has called it just now
+            self._go_backward()
         else:
-            super().backward(gradient, retain_graph, create_graph, inputs)
+            Tensor.backward(self._with_graph(), gradient, retain_graph, create_graph, inputs)
+
+    def _go_backward(self) -> None:
+        run_backward((self, torch.from_numpy(np.array(1.0))))  # ones_like() is dearer: nobody has called it just now
+
+    def _with_graph(self) -> Tensor:
+        return self
 
     def __format__(self, spec: str) -> str:  # as a plain tensor
         return self.detach().item().__format__(spec)
@@ -218,18 +224,14 @@ class PendingLoss(LossTensor):
                 return func(*args, **(kwargs or {}))
         return func(*_with_graphs(args), **_with_graphs(kwargs or {}))
 
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:
-        """As torch.Tensor's."""
+    def _with_graph(self) -> Tensor:
+        return self._cell.with_graph()
+
+    def _go_backward(self) -> None:
         cell = self._cell
         judged = cell.judged
-        if judged is None or gradient is not None or retain_graph or create_graph or inputs is not None:
-            cell.with_graph().backward(gradient, retain_graph, create_graph, inputs)
+        if judged is None:
+            cell.with_graph().backward()
             return
         judged.check()
         h, factor = judged.h, judged.factor
@@ -256,7 +258,7 @@ _LOOKS = frozenset(
 
 def _with_graphs(arguments: Any) -> Any:
     if type(arguments) is PendingLoss:
-        return arguments._cell.with_graph()
+        return arguments._with_graph()
     if isinstance(arguments, (tuple, list)) and not isinstance(arguments, torch.Size):
         found = [_with_graphs(each) for each in arguments]
         return found if isinstance(arguments, list) else tuple(found)
