@@ -38,7 +38,8 @@ Timeline<T>::Timeline(Backend<T>& backend, RowStore<T>& store, bool zero, const 
       Z_next_(backend.memory()),
       Z_loaded_(backend.memory()),
       projections_(backend.memory()),
-      product_(backend.memory()) {
+      product_(backend.memory()),
+      later_(backend.memory()) {
   if (options.panel_rank < 0) {
     throw std::invalid_argument(
         fmt::format("timeline: panel_rank = {}, but it must not be negative", options.panel_rank));

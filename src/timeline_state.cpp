@@ -88,7 +88,7 @@ void Timeline<T>::visit_state(StateVisitor& visitor) {
   check_epochs(visitor);
   const double products = account_.products;
   has_ways_ = false;
-  if (!options_.keeps_products && ways_pay()) make_ways();
+  if (!options_.keeps_products && !wants_products_ && ways_pay()) make_ways();
   account_.products = products;  // as if the run had not been interrupted
 }
 
