@@ -112,7 +112,7 @@ class Matrix {
   /// Makes the matrix at least rows x cols of room; contents are lost when it must grow. This is how
   /// scratch follows the largest minibatch seen, and stops allocating.
   MatrixView<T> scratch(Size rows, Size cols) {
-    if (rows * cols > size()) *this = Matrix(rows, cols, *memory_);
+    if (rows * cols > size()) *this = Matrix(rows, cols + (size() > 0 ? cols / 4 : 0), *memory_);
     return {data(), rows, cols};
   }
 
