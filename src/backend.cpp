@@ -51,15 +51,19 @@ std::unique_ptr<Stopwatch> Backend<T>::make_stopwatch() {
 /// Column by column, with room of its own: only tests keep products on a CPU.
 template <class T>
 void Backend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
-                                 std::span<const Index> matrix, MatrixView<T> Z) {
+                                 std::span<const Index> matrix, bool adds, MatrixView<T> Z) {
   const Size d = Z.rows;
-  move_columns(V, rows, {}, Z);
-  Matrix<T> next(d, 1, memory());
+  Matrix<T> column(d, 1, memory());
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    if (rows[k] == no_column || matrix[k] == no_column) continue;
     const auto z = Z.columns(static_cast<Size>(k), 1);
-    gemm(Op::none, Op::none, T(1), matrices.columns(matrix[k] * d, d), z, T(0), next);
-    copy(next, z);
+    move_columns(V, rows.subspan(k, 1), {}, column);
+    if (rows[k] != no_column && matrix[k] != no_column) {
+      gemm(Op::none, Op::none, T(1), matrices.columns(matrix[k] * d, d), column, adds ? T(1) : T(0), z);
+    } else if (adds) {
+      add(T(1), column, T(1), z, z);
+    } else {
+      copy(column, z);
+    }
   }
 }
 

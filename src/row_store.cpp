@@ -269,7 +269,7 @@ void RowStore<T>::gather(std::span<const Index> rows, MatrixView<T> out) {
 
 /// What is remote is fetched first: products read a row many times.
 template <class T>
-void RowStore<T>::express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix,
+void RowStore<T>::express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix, bool adds,
                           MatrixView<T> out) {
   if (remote_) {
     const auto fetched = fetched_.scratch(dim_, static_cast<Size>(rows.size()));
@@ -278,9 +278,9 @@ void RowStore<T>::express(std::span<const Index> rows, ConstView<T> matrices, st
     for (std::size_t k = 0; k < rows.size(); ++k) {
       positions_[k] = rows[k] == zero_row ? zero_row : static_cast<Index>(k);
     }
-    backend_.express_columns(fetched, positions_, matrices, matrix, out);
+    backend_.express_columns(fetched, positions_, matrices, matrix, adds, out);
   } else {
-    backend_.express_columns(data(), rows, matrices, matrix, out);
+    backend_.express_columns(data(), rows, matrices, matrix, adds, out);
   }
   rows_read_ += std::count_if(rows.begin(), rows.end(), [](Index row) { return row != zero_row; });
 }

@@ -340,7 +340,9 @@ template <class T>
 void Timeline<T>::advance_dense(ConstView<T> F) {
   Block block = take_block();
   if (options_.keeps_products) {
-    append_to_products(F);
+    if (!foresees_) foresee(F);
+    std::swap(products_, new_products_);
+    foresees_ = false;
   } else {
     fill_block(F, block);
   }
@@ -402,20 +404,29 @@ void Timeline<T>::merge_blocks() {
   }
 }
 
+/// For low-rank transitions, which a timeline with products never has.
+template <class T>
+void Timeline<T>::make_room(Panel& panel) {
+  panel.A.scratch(store_.dim(), options_.panel_rank);
+  panel.B.scratch(store_.dim(), options_.panel_rank);
+}
+
 /// An empty block, from memory used before where there is any.
 template <class T>
 typename Timeline<T>::Block Timeline<T>::take_block() {
   if (spare_blocks_.empty()) {
-    const Size d = store_.dim(), rank = options_.panel_rank;
     auto& memory = backend_.memory();
-    return {0,
-            Matrix<T>(memory),
-            Matrix<T>(memory),
-            {0, 0, Matrix<T>(d, rank, memory), Matrix<T>(d, rank, memory), {0}, {}, {}},
-            Matrix<T>(memory)};
+    Block block{0,
+                Matrix<T>(memory),
+                Matrix<T>(memory),
+                {0, 0, Matrix<T>(memory), Matrix<T>(memory), {0}, {}, {}},
+                Matrix<T>(memory)};
+    if (!options_.keeps_products) make_room(block.panel);
+    return block;
   }
   Block block = std::move(spare_blocks_.back());
   spare_blocks_.pop_back();
+  if (!options_.keeps_products) make_room(block.panel);
   block.level = 0;
   block.panel.rank = 0;
   block.panel.columns.assign(1, 0);

@@ -22,25 +22,42 @@ Index Timeline<T>::product_for(Epoch epoch) const {
   return static_cast<Index>(behind - blocks_.begin()) - 1;
 }
 
+/// Z ← the given rows, each by the one of the products that product_of(its epoch) names.
 template <class T>
-void Timeline<T>::gather_by_products(std::span<const Index> rows, MatrixView<T> Z) {
+template <class Product>
+void Timeline<T>::express(std::span<const Index> rows, ConstView<T> products, const Product& product_of, bool adds,
+                          MatrixView<T> Z) {
   if (rows.empty()) return;
   expect(rows);
   present_rows_.assign(rows.begin(), rows.end());
   matrix_.resize(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) {
-    matrix_[k] = product_for(epoch_of(rows[k]));
+    matrix_[k] = product_of(epoch_of(rows[k]));
     if (is_zero(rows[k])) present_rows_[k] = RowStore<T>::zero_row;
     if (is_zero(rows[k]) || matrix_[k] == Backend<T>::no_column) continue;
     ++account_.rows_caught_up;
     account_.products += GemmShape{Op::none, Op::none, Z.rows, 1, Z.rows}.flops();
   }
-  store_.express(present_rows_, products_, matrix_, Z);
+  store_.express(present_rows_, products, matrix_, adds, Z);
+}
+
+template <class T>
+void Timeline<T>::gather_by_products(std::span<const Index> rows, MatrixView<T> Z) {
+  express(
+      rows, products_, [&](Epoch epoch) { return product_for(epoch); }, false, Z);
+}
+
+/// From the epochs of blocks by their products, which go on to there; from now by the last of them, F itself.
+template <class T>
+void Timeline<T>::gather_ahead(std::span<const Index> rows, bool adds, MatrixView<T> Z) {
+  const auto last = static_cast<Index>(blocks_.size());
+  express(
+      rows, new_products_, [&](Epoch epoch) { return epoch == now_ ? last : product_for(epoch); }, adds, Z);
 }
 
 /// All products, and one more for the block that begins with F.
 template <class T>
-void Timeline<T>::append_to_products(ConstView<T> F) {
+void Timeline<T>::foresee(ConstView<T> F) {
   const Size d = store_.dim(), count = static_cast<Size>(blocks_.size());
   if ((count + 1) * d > new_products_.cols()) new_products_ = Matrix<T>(d, 2 * (count + 1) * d, backend_.memory());
   if (count > 0) {
@@ -49,7 +66,7 @@ void Timeline<T>::append_to_products(ConstView<T> F) {
     account_.products += GemmShape{Op::none, Op::none, d, count * d, d}.flops();
   }
   backend_.copy(F, new_products_.view().columns(count * d, d));
-  std::swap(products_, new_products_);
+  foresees_ = true;
 }
 
 /// As merge_blocks: of the last `radix` blocks of one level the first remains, and the rows at the starts of the others
@@ -169,7 +186,8 @@ void Timeline<T>::make_products() {
 
 #define WIDEHEAD_INSTANTIATE(T)                                                         \
   template void Timeline<T>::gather_by_products(std::span<const Index>, MatrixView<T>); \
-  template void Timeline<T>::append_to_products(ConstView<T>);                          \
+  template void Timeline<T>::gather_ahead(std::span<const Index>, bool, MatrixView<T>); \
+  template void Timeline<T>::foresee(ConstView<T>);                                     \
   template void Timeline<T>::merge_by_products();                                       \
   template void Timeline<T>::adopt_loaded()
 WIDEHEAD_INSTANTIATE(float);

@@ -25,8 +25,10 @@ void Timeline<T>::visit_panel(StateVisitor& visitor, Panel& panel) {
   if (panel.rank < 0 || panel.rank > options_.panel_rank) {
     visitor.refuse("rank", fmt::format("is {}, but a panel has room for {}", panel.rank, options_.panel_rank));
   }
-  visit_block(visitor, backend_, "A", panel.A.view().columns(0, panel.rank));
-  visit_block(visitor, backend_, "B", panel.B.view().columns(0, panel.rank));
+  if (panel.rank > 0) make_room(panel);
+  const Size d = store_.dim();  // rows, even of nothing
+  visit_block(visitor, backend_, "A", MatrixView<T>(panel.A.data(), d, panel.rank));
+  visit_block(visitor, backend_, "B", MatrixView<T>(panel.B.data(), d, panel.rank));
   visitor.list("columns", panel.columns);
   visitor.list("start_rows", panel.start_rows);
   visitor.list("inner_rows", panel.inner_rows);

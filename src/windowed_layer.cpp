@@ -17,8 +17,8 @@ namespace {
 /// Rows treated at once when a window closes: bounds the scratch for any K.
 constexpr std::size_t rows_at_once = 1024;
 
-/// Of a window that nobody has set, in units of d: a device's.
-constexpr Size longest_window = 4;
+/// Of a window that nobody has set, in units of d: a device's, and the longest there ever was.
+constexpr Size device_window = 3, longest_window = 4;
 
 /// The least rows of the stack that a thread multiplies at once: with fewer a product is slower.
 constexpr Size rows_in_piece = 32;
@@ -60,7 +60,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
         fmt::format("windowed layer: absorb_limit = {}, but it must be at least 1", windowed.absorb_limit));
   }
   const Size d = options.dim;
-  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : longest_window * d;
+  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : device_window * d;
   auto& memory = this->backend().memory();
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
   high_ = Matrix<T>(d, 2 * d, memory);
@@ -320,6 +320,7 @@ void WindowedLayer<T>::close_window() {
   };
   const auto fetch = [&] {  // meanwhile: an LU of this size has no use for a second thread
     backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
+    if (timeline_.options().keeps_products) return;  // rows go where the flip leads, not to now
     const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
     if (!rows.empty()) timeline_.gather(rows, Z_.scratch(d, static_cast<Size>(rows.size())));
     store_.touch(window_.rows());
@@ -378,13 +379,19 @@ template <class T>
 void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
+  const bool by_products = timeline_.options().keeps_products;
+  if (by_products) timeline_.foresee(U_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
-    const auto Z = window_rows(rows);
+    const auto count = static_cast<Size>(rows.size());
     MatrixView<T> W;
     const bool touched = sum_window(rows, W);
-    if (!touched) W = sums_.scratch(d, Z.cols);
-    backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touched ? T(1) : T(0), W);
-    account_.flip_flops += GemmShape{Op::none, Op::none, d, Z.cols, d}.flops();
+    if (!touched) W = sums_.scratch(d, count);
+    if (by_products) {
+      timeline_.gather_ahead(rows, touched, W);
+    } else {
+      backend.gemm(Op::none, Op::none, T(1), U_T(), window_rows(rows), touched ? T(1) : T(0), W);
+      account_.flip_flops += GemmShape{Op::none, Op::none, d, count, d}.flops();
+    }
     timeline_.store_ahead(rows, W);
   });
   timeline_.advance_dense(U_T());

@@ -56,13 +56,18 @@ TEST_P(BackendTest, ExpressColumnsMultipliesEachColumnByItsMatrix) {
       }
       Both<T> V_there(backend, V), M_there(backend, M), Z(backend, d, count);
       Z.fill(std::numeric_limits<T>::quiet_NaN());
-      backend.express_columns(V_there.device(), rows, M_there.device(), matrix, Z.device());
+      backend.express_columns(V_there.device(), rows, M_there.device(), matrix, false, Z.device());
       EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(d), scale * (1 + norm(M))));
       for (Size k = 0; k < count; ++k) {  // what no matrix is for is a copy
         const auto at = static_cast<std::size_t>(k);
         if (rows[at] != none && matrix[at] != none) continue;
         for (Size i = 0; i < d; ++i) ASSERT_EQ(static_cast<double>(Z(i, k)), truth(i, k)) << i << ", " << k;
       }
+      EXPECT_TRUE(Z.rim_is_intact());
+      // And once more, to what is there.
+      backend.express_columns(V_there.device(), rows, M_there.device(), matrix, true, Z.device());
+      for (Size k = 0; k < truth.size(); ++k) truth.data()[k] *= 2;
+      EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(d), 2 * scale * (1 + norm(M))));
       EXPECT_TRUE(Z.rim_is_intact());
     }
   });

@@ -192,7 +192,10 @@ TEST_P(BackendTest, ManyColumnsOfAFewMatrices) {
         }
       }
       Matrix<T> Z(d, count, backend.memory());
-      backend.express_columns(there<T>(backend, V), rows, there<T>(backend, M), matrix, Z);
+      backend.express_columns(there<T>(backend, V), rows, there<T>(backend, M), matrix, false, Z);
+      EXPECT_TRUE(is_near<T>(here<T>(backend, Z), truth, tolerance::product<T>(d), norm(M) * norm(V)));
+      for (Size k = 0; k < truth.size(); ++k) truth.data()[k] *= 2;
+      backend.express_columns(there<T>(backend, V), rows, there<T>(backend, M), matrix, true, Z);
       EXPECT_TRUE(is_near<T>(here<T>(backend, Z), truth, tolerance::product<T>(d), norm(M) * norm(V)));
     }
   });

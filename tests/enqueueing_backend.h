@@ -117,9 +117,9 @@ class FakeDevice final : public EnqueueingBackend<T> {
     CpuBackend<T>::move_columns(A, from, to, C);
   }
   void express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
-                       std::span<const Index> matrix, MatrixView<T> Z) override {
+                       std::span<const Index> matrix, bool adds, MatrixView<T> Z) override {
     EXPECT_TRUE(memory_.has(V.data)) << "express_columns would fetch a row many times";
-    CpuBackend<T>::express_columns(V, rows, matrices, matrix, Z);
+    CpuBackend<T>::express_columns(V, rows, matrices, matrix, adds, Z);
   }
   void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override {
     EXPECT_FALSE(columns_.has(A.data) || columns_.has(B.data) || columns_.has(C.data));

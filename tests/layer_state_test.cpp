@@ -197,6 +197,33 @@ TEST(LayerState, MovesBetweenTimelinesWithProductsAndWithout) {
   }
 }
 
+/// What began on the host goes on on a GPU, and the other way round.
+TEST(LayerState, GoesOnOnAnotherDevice_Cuda) {
+  if (cuda_devices() == 0) GTEST_SKIP() << "there is no GPU here";
+  for (const bool to_gpu : {true, false}) {
+    for (const Initial initial : {Initial::zero, Initial::normal}) {
+      for (const auto seed : seeds(3)) {
+        SCOPED_TRACE(fmt::format("seed {}, to the GPU {}, initial {}", seed, to_gpu, static_cast<int>(initial)));
+        Dice dice(seed);
+        HeadCase here{.label = "here", .options = windowed_options(1.3, 0.9, 3)}, there = here;
+        there.device = "cuda";
+        const LayerOptions options{.outputs = D, .dim = d, .initial = initial, .seed = seed};
+        const auto layer = make_layer<double>(to_gpu ? here : there, options);
+        const auto other = make_layer<double>(to_gpu ? there : here, options);
+        train<double>(*layer, dice, {.largest_m = 2, .lambda = 0.6}, 100);  // long enough for ways to now
+        load(save(*layer), *other);
+        for (int t = 0; t < 12; ++t) {
+          ASSERT_TRUE(is_near<double>(other->weights(), layer->weights(), 1e-12)) << "step " << t;
+          const auto examples = draw<double>(dice, 2, 2);
+          const double eta = layer->eta_for(examples.H, examples.targets(), 0.6);
+          const auto a = step<double>(*layer, examples, eta), b = step<double>(*other, examples, eta);
+          ASSERT_NEAR(a.loss, b.loss, 1e-11 * (1 + std::abs(a.loss)));
+        }
+      }
+    }
+  }
+}
+
 /// There and back again, whatever a layer has been through: nothing yet, a part of a window, windows that deflated.
 TEST(LayerState, GoesToATimelineWithProductsAndComesBack) {
   for (const auto seed : seeds(12)) {

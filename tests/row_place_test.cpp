@@ -62,7 +62,7 @@ TEST(RowPlace, ThatIsRemoteGivesBackTheRowsItWasGiven) {
   const auto M = Dice(2).matrix<double>(7, 14);
   backend.copy(M, matrices);
   const std::vector<Index> matrix{1, 0, Backend<double>::no_column, 0};
-  store.express(mixed, matrices, matrix, out);
+  store.express(mixed, matrices, matrix, false, out);
   EXPECT_EQ(backend.columns_read, (std::vector<Index>{0, 7, 999})) << "each once, and none that is known to be zero";
   Matrix<double> truth(7, 4);
   for (const auto& [k, row, number] : {std::tuple<Size, Size, Size>{0, 1, 1}, {3, 2, 0}}) {

@@ -316,9 +316,9 @@ class Backend {
   // better way.
 
   /// Column k of Z ← M column rows[k] of V, where M is matrix number matrix[k] (d x d) among `matrices` (d x nd), or I
-  /// where that is no_column; 0 where rows[k] is.
+  /// where that is no_column; 0 where rows[k] is. `adds`: to what Z holds.
   virtual void express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
-                               std::span<const Index> matrix, MatrixView<T> Z);
+                               std::span<const Index> matrix, bool adds, MatrixView<T> Z);
   /// q ← diag(HᵀĤ);  o ← Z·UH where Y has entries, + sums·H where `sums` is not empty.
   virtual void observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z, ConstView<T> sums,
                                const RowGroups<T>& Y, MatrixView<double> q, MatrixView<double> o);

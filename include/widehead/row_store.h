@@ -89,7 +89,8 @@ class RowStore {
   /// Column k of out ← row rows[k].
   void gather(std::span<const Index> rows, MatrixView<T> out);
   /// Backend::express_columns of the rows.
-  void express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix, MatrixView<T> out);
+  void express(std::span<const Index> rows, ConstView<T> matrices, std::span<const Index> matrix, bool adds,
+               MatrixView<T> out);
   /// Makes sure that the disk has room for these rows. Who must not fail half-way calls it before anything else;
   /// a row for which there was room once has it forever, and costs one look.
   /// @throws std::system_error naming the file, the first row without room and their number; all rows are as before

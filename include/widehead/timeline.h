@@ -76,6 +76,10 @@ class Timeline {
   /// Stores Z as these rows at the present epoch.
   void store(std::span<const Index> rows, ConstView<T> Z);
 
+  /// With keeps_products, before advance_dense(F): makes what leads to the epoch that begins with it.
+  void foresee(ConstView<T> F);
+  /// Then: Z ← the given rows (distinct), expressed at that epoch. `adds`: to what Z holds.
+  void gather_ahead(std::span<const Index> rows, bool adds, MatrixView<T> Z);
   /// Before a new epoch begins: stores Z as these rows at that epoch.
   void store_ahead(std::span<const Index> rows, ConstView<T> Z);
   /// Whether the panel has room for a transition of rank r. If not, flip.
@@ -102,7 +106,7 @@ class Timeline {
   struct Panel {
     Epoch start = 0;
     Size rank = 0;
-    Matrix<T> A, B;                   // d x panel_rank
+    Matrix<T> A, B;                   // d x panel_rank, or nothing
     std::vector<Size> columns = {0};  // by epoch − start: the first column that epoch has not seen
     std::vector<Index> start_rows;    // listed when they were expressed at `start`
     std::vector<Index> inner_rows;    // listed when they were first expressed at a later epoch of the panel
@@ -127,8 +131,10 @@ class Timeline {
 
   void bring_to_now(std::span<const Epoch> epochs, MatrixView<T> Z);
   Index product_for(Epoch epoch) const;
+  template <class Product>
+  void express(std::span<const Index> rows, ConstView<T> products, const Product& product_of, bool adds,
+               MatrixView<T> Z);
   void gather_by_products(std::span<const Index> rows, MatrixView<T> Z);
-  void append_to_products(ConstView<T> F);
   void move_to_now(const std::vector<Index>& rows);
   void drop_products();
   void make_products();
@@ -147,6 +153,7 @@ class Timeline {
   template <class Express>
   void move_rows(std::span<const Index> candidates, Epoch first, Epoch last, const Express& express);
   Block take_block();
+  void make_room(Panel& panel);
   void visit_panel(StateVisitor& visitor, Panel& panel);
   void check_epochs(StateVisitor& visitor) const;
 
@@ -163,7 +170,8 @@ class Timeline {
   Panel panel_;                        // the open one
   std::int64_t columns_met_ = 0;       // of blocks, that steps caught up since the last one was made
   bool has_ways_ = false;              // whether blocks know to_now
-  Matrix<T> products_, new_products_;  // d x d each, side by side: from a block's start to now
+  Matrix<T> products_, new_products_;  // d x d each, side by side: from a block's start to now, or to what is foreseen
+  bool foresees_ = false;
   Account account_;
 
   // scratch

@@ -146,7 +146,8 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
     return scale(beta, C);
   }
   if (is_small(C.rows, C.cols, depth)) {
-    const auto x = product(op_a, op_b, alpha, A, B, beta, C);
+    auto x = product(op_a, op_b, alpha, A, B, beta, C);
+    x.symmetric = A.data == B.data && A.stride == B.stride && op_a == Op::none && op_b == Op::transpose && beta == T(0);
     return write_down(x, {cuda::range(A), cuda::range(B)}, {cuda::range(C)});
   }
   const auto of = [](Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; };
@@ -162,15 +163,18 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
 template <class T>
 bool CudaBackend<T>::is_small(Size rows, Size cols, Size depth) const {
   if (!std::is_same_v<T, float> || tf32_) return false;
-  return depth <= 1024 && rows * cols <= Size{1} << 20 &&
-         GemmShape{Op::none, Op::none, rows, cols, depth}.flops() < 5e8;
+  return depth <= 1024 && rows * cols <= Size{1} << 21 &&
+         GemmShape{Op::none, Op::none, rows, cols, depth}.flops() < 2.5e8;
 }
 
 namespace {
 
-/// Whether 16 bytes at a time are possible.
+/// Small tiles where half of the device would be idle otherwise.
+int edge_for(Size rows, Size cols) { return cuda::multiply_tiles(rows, cols, 32) <= 66 ? 16 : 32; }
+
+/// Whether 16 bytes at a time are possible, and leave nothing over.
 bool is_wide(ConstView<float> X) {
-  return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && (X.stride % 4 == 0 || X.cols == 1);
+  return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && X.rows % 4 == 0 && (X.stride % 4 == 0 || X.cols == 1);
 }
 
 }  // namespace
@@ -188,7 +192,8 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
     x.alpha = alpha, x.beta = beta;
     x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
     x.wide = is_wide(A) && is_wide(B);
-    x.fine = x.wide && cuda::multiply_tiles(C.rows, C.cols, false) <= 66;  // half of the device would be idle
+    x.wide_C = is_wide(C);
+    x.edge = !x.wide ? 32 : edge_for(C.rows, C.cols);
   }
   return x;
 }
@@ -200,17 +205,35 @@ void CudaBackend<T>::add_second(cuda::Multiply& x, ConstView<T> F, ConstView<T> 
     x.F_stride = static_cast<int>(F.stride), x.G_stride = static_cast<int>(G.stride);
     x.second_depth = static_cast<int>(F.cols);
     x.wide = x.wide && is_wide(F) && is_wide(G);
-    x.fine = x.fine && x.wide;
+    if (!x.wide) x.edge = 32;
+  }
+}
+
+template <class T>
+void CudaBackend<T>::add_to(cuda::Multiply& x, ConstView<T> D) const {
+  if constexpr (std::is_same_v<T, float>) {
+    x.D = D.data, x.D_stride = static_cast<int>(D.stride);
+    x.wide_C = x.wide_C && is_wide(D);
+  }
+}
+
+template <class T>
+void CudaBackend<T>::write_sum(cuda::Multiply& x, ConstView<T> high, MatrixView<T> sum) const {
+  if constexpr (std::is_same_v<T, float>) {
+    x.high = high.data, x.sum = sum.data;
+    x.high_stride = static_cast<int>(high.stride), x.sum_stride = static_cast<int>(sum.stride);
+    x.wide_C = x.wide_C && is_wide(high) && is_wide(sum);
   }
 }
 
 template <class T>
 void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<cuda::Range> reads,
                                 std::initializer_list<cuda::Range> writes) {
-  const Size rows = cuda::multiply_tiles(x.rows, 1, x.fine);
-  const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.fine);
+  const Size rows = cuda::multiply_tiles(x.rows, 1, x.edge);
+  const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.edge);
   const auto depth = static_cast<float>(x.depth + x.second_depth);
-  program().add(cuda::Kind::multiply, tiles, x, reads, writes, x.fine ? 1.2F + depth / 85 : 1.5F + depth / 36);
+  const float cost = x.edge == 16 ? 1.5F + depth / 150 : 1.8F + depth / 100;
+  program().add(cuda::Kind::multiply, tiles, x, reads, writes, cost);
 }
 
 template <class T>
@@ -231,6 +254,8 @@ Size CudaBackend<T>::rows_per_block(Size dim) const {
   template void CudaBackend<T>::gemm(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>);                       \
   template bool CudaBackend<T>::is_small(Size, Size, Size) const;                                                    \
   template void CudaBackend<T>::add_second(cuda::Multiply&, ConstView<T>, ConstView<T>) const;                       \
+  template void CudaBackend<T>::add_to(cuda::Multiply&, ConstView<T>) const;                                         \
+  template void CudaBackend<T>::write_sum(cuda::Multiply&, ConstView<T>, MatrixView<T>) const;                       \
   template cuda::Multiply CudaBackend<T>::product(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>) const;    \
   template void CudaBackend<T>::write_down(const cuda::Multiply&, std::initializer_list<cuda::Range>,                \
                                            std::initializer_list<cuda::Range>);                                      \

@@ -118,7 +118,7 @@ class CudaBackend final : public Backend<T> {
             MatrixView<T> S) override;
 
   void express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
-                       std::span<const Index> matrix, MatrixView<T> Z) override;
+                       std::span<const Index> matrix, bool adds, MatrixView<T> Z) override;
   void observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z, ConstView<T> sums,
                        const RowGroups<T>& Y, MatrixView<double> q, MatrixView<double> o) override;
   void combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values, MatrixView<T> G,
@@ -194,6 +194,10 @@ class CudaBackend final : public Backend<T> {
   bool add_to_product(cuda::After after, Activation s, ConstView<T> y, MatrixView<T> C);
   /// To which another is added, of F and G, which are as A and B are.
   void add_second(cuda::Multiply& product, ConstView<T> F, ConstView<T> G) const;
+  /// Which is added to β D instead of to β C.
+  void add_to(cuda::Multiply& product, ConstView<T> D) const;
+  /// After which sum ← high + C.
+  void write_sum(cuda::Multiply& product, ConstView<T> high, MatrixView<T> sum) const;
   bool is_small(Size rows, Size cols, Size depth) const;
 
   std::shared_ptr<cuda::Context> context_;

@@ -7,16 +7,13 @@
 
 namespace widehead::cuda {
 
-/// f(i, j) for the elements of a tile.
+/// f(i, j) for the elements of a tile. Numbers of elements have 32 bits where that will do.
 template <class F>
 __device__ __forceinline__ void for_each_of_tile(Size rows, Size cols, int turns, int tile, const F& f) {
   const auto height = static_cast<unsigned>(rows);
-  if (turns == 1) {  // few elements: their numbers have 32 bits
-    const unsigned at = static_cast<unsigned>(tile) * program_threads + threadIdx.x, j = at / height;
-    if (j < cols) f(static_cast<Size>(at - j * height), static_cast<Size>(j));
-    return;
-  }
-  const Size first = static_cast<Size>(tile) * turns * program_threads, first_column = first / rows;
+  const Size first = static_cast<Size>(tile) * turns * program_threads;
+  const bool few = rows * cols < Size{1} << 31;
+  const Size first_column = few ? static_cast<unsigned>(first) / height : first / rows;
   const auto offset = static_cast<unsigned>(first - first_column * rows);
 #pragma unroll 2
   for (int turn = 0; turn < turns; ++turn) {

@@ -15,7 +15,7 @@ __device__ void express_few(const Express<T>& x, const Bundle& bundle, int first
   constexpr int piece = 16 / static_cast<int>(sizeof(T)), pieces_a_row = rows_each / piece;
   static_assert((depth_each * rows_each + bundle_columns * (pitch + 4 * rows_each)) * sizeof(T) <=
                 program_shared_bytes);
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = thread_number();
   T* M = reinterpret_cast<T*>(pool());    // depth_each x 32
   T* v = M + depth_each * rows_each;      // bundle_columns x pitch
   T* parts = v + bundle_columns * pitch;  // 4 x bundle_columns x 32
@@ -57,7 +57,8 @@ __device__ void express_few(const Express<T>& x, const Bundle& bundle, int first
     T sum = 0;
 #pragma unroll
     for (int g = 0; g < 4; ++g) sum += parts[(g * bundle_columns + out) * rows_each + row];
-    x.Z(first_row + row, x.columns[bundle.first + out]) = sum;
+    T& z = x.Z(first_row + row, x.columns[bundle.first + out]);
+    z = x.adds ? z + sum : sum;
   }
   __syncthreads();
 }
@@ -66,12 +67,14 @@ static_assert(bundle_columns == program_threads / warp_size && bundle_columns ==
 /// A large bundle is multiplied as any other tile.
 __device__ inline void express_many(const Express<float>& x, const Bundle& bundle, int row_tile) {
   Multiply product{};
-  product.A = &x.matrices(0, static_cast<Size>(bundle.matrix) * x.dim), product.B = x.V.data, product.C = x.Z.data;
+  product.A = &x.matrices(0, static_cast<Size>(bundle.matrix) * x.dim), product.B = x.V.data;
+  product.C = x.Z.data, product.D = x.Z.data;
   product.A_stride = static_cast<int>(x.matrices.stride), product.B_stride = static_cast<int>(x.V.stride);
-  product.C_stride = static_cast<int>(x.Z.stride);
+  product.C_stride = product.D_stride = static_cast<int>(x.Z.stride);
   product.rows = product.depth = x.dim, product.cols = bundle.count;
-  product.alpha = 1;
-  multiply_tile<4, false, true, true, true>(product, row_tile, x.rows + bundle.first, x.columns + bundle.first);
+  product.alpha = 1, product.beta = x.adds ? 1 : 0;
+  product.wide_C = x.wide;
+  multiply_tile<32, false, true, true, true>(product, row_tile, x.rows + bundle.first, x.columns + bundle.first);
 }
 
 template <class T>
@@ -83,7 +86,9 @@ __device__ void express_tile(const Express<T>& x, int tile) {
               out = static_cast<int>(threadIdx.x) / express_rows;
     if (out >= bundle.count || i >= x.dim) return;
     const Index row = x.rows[bundle.first + out];
-    x.Z(i, x.columns[bundle.first + out]) = row < 0 ? T(0) : x.V(i, row);
+    const T v = row < 0 ? T(0) : x.V(i, row);
+    T& z = x.Z(i, x.columns[bundle.first + out]);
+    z = x.adds ? z + v : v;
     return;
   }
   if constexpr (std::is_same_v<T, float>) {

@@ -11,9 +11,9 @@
 
 namespace widehead::cuda {
 
-/// A tile of matrix elements, in the order of memory: as many as there are threads, or where that makes a great many
-/// tiles, a few times as many.
-inline int element_turns(Size rows, Size cols) { return rows * cols <= Size{1} << 18 ? 1 : 4; }
+/// A tile of matrix elements, in the order of memory: as many as there are threads, or where that makes many tiles, a
+/// few times as many.
+inline int element_turns(Size rows, Size cols) { return rows * cols <= Size{1} << 13 ? 1 : 4; }
 inline Size element_tiles(Size rows, Size cols) {
   const Size each = element_turns(rows, cols) * program_threads;
   return (rows * cols + each - 1) / each;
@@ -55,9 +55,8 @@ struct Elements {
   T beta1 = 0, beta2 = 0, rest1 = 0, rest2 = 0;  ///< of Adam, with its rate in alpha and ε in beta
 };
 
-/// Tiles of a product are 32 x 32, or 16 x 16 if fine.
-inline Size multiply_tiles(Size rows, Size cols, bool fine) {
-  const Size edge = fine ? 16 : 32;
+/// Tiles of a product are 32 x 32, or 16 x 16.
+inline Size multiply_tiles(Size rows, Size cols, int edge) {
   return ((rows + edge - 1) / edge) * ((cols + edge - 1) / edge);
 }
 /// What becomes of the elements of a product.
@@ -76,8 +75,9 @@ struct Multiply {
   const float *F, *G;  ///< a second product, laid out like that of A and B, where second_depth > 0
   int F_stride, G_stride, second_depth;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
-  bool wide;              ///< 16 bytes at a time are possible, of either
-  bool fine;              ///< only where wide
+  bool wide;              ///< 16 bytes at a time are possible, of either, and leave nothing over
+  bool wide_C;            ///< likewise of C, and of D, `high` and `sum` where there are any
+  int edge;               ///< of a tile: 32 unless wide
   bool symmetric;     ///< as all summands are: the elements below the diagonal go for those above; A and B are across
   const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
@@ -105,9 +105,10 @@ struct Express {
   const Index *columns, *rows;  ///< of Z and of V, or −1, in the order of the bundles
   int dim;
   bool wide;
+  bool adds;  ///< to what Z holds
 };
 
-inline constexpr int sum_rows_each = program_threads;
+inline constexpr int sum_rows_each = 2 * program_threads;
 inline Size sum_tiles(Size columns, Size rows) { return columns * ((rows + sum_rows_each - 1) / sum_rows_each); }
 /// Column to[c] of Y ← Σ α value · column of X, over k = starts[c] … starts[c+1] − 1 with e = order[k]: the value at
 /// entries[e], the column columns[e]. No list means the number itself.
@@ -178,6 +179,8 @@ struct Observe {
   Pattern<T> Y;
 };
 
+inline constexpr int judged_at_once = 2;
+inline Size judged_tiles(Size examples) { return (examples + judged_at_once - 1) / judged_at_once; }
 /// One after the other, for few targets an example.
 template <class T>
 struct ObserveAndJudge {

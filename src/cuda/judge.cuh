@@ -11,9 +11,9 @@
 namespace widehead::cuda {
 
 inline constexpr Index few_targets = 4;
-/// What is known of an example's targets: `o` of each, for few of them.
+/// What is known of an example's targets, for few of them.
 struct FewOutputs {
-  double o[few_targets];
+  double o[few_targets], y[few_targets];
 };
 
 /// Example j, by one thread: the loss itself goes over its targets. q and o may be at hand.
@@ -27,8 +27,9 @@ __device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Siz
 #pragma unroll 1
   for (Index k = 0; k < count; ++k) {
     const Index e = Y.by_example[first + k];
-    o[k] = known != nullptr && count <= few_targets ? known->o[k] : x.o[e];
-    y[k] = static_cast<double>(Y.values[e]);
+    const bool is_known = known != nullptr && count <= few_targets;
+    o[k] = is_known ? known->o[k] : x.o[e];
+    y[k] = is_known ? known->y[k] : static_cast<double>(Y.values[e]);
     g[k] = 0;
   }
   const auto size = static_cast<std::size_t>(count);
@@ -79,29 +80,57 @@ __device__ void judge_tile(const Judge<T>& x, int tile) {
   judge_with(x, j, x.q[j], nullptr, device_losses);
 }
 
-/// A warp has an example: its q, its o one after the other, and then the loss.
+/// Half a block, of which every thread comes here.
+__device__ __forceinline__ void meet_half(int half) {
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + half), "n"(program_threads / judged_at_once) : "memory");
+}
+
+/// Half a block has an example: its q, its o one after the other, and then, by one thread, the loss. Of a dot product
+/// each warp has a part; the parts of one target after another lie in two places in turns, so that they are read in
+/// peace.
 template <class T>
 __device__ void observe_and_judge_tile(const ObserveAndJudge<T>& both, int tile) {
+  constexpr int threads = program_threads / judged_at_once, warps = threads / warp_size;
   const auto& x = both.observe;
-  const int j = tile * dots_each + static_cast<int>(threadIdx.x) / warp_size;
+  const int half = static_cast<int>(threadIdx.x) / threads, thread = static_cast<int>(threadIdx.x) % threads;
+  const int j = tile * judged_at_once + half;
   if (j >= x.examples) return;
-  const bool first = threadIdx.x % warp_size == 0;
+  auto* parts = reinterpret_cast<double2*>(pool()) + half * 2 * warps;
   const Index start = x.Y.example_starts[j], count = x.Y.example_starts[j + 1] - start;
-  const T *h = &x.H(0, j), *h_hat = &x.H_hat(0, j);
+  const T *h = &x.H(0, j), *h_hat = &x.H_hat(0, j), *u = &x.UH(0, j);
   double q = 0;
-  if (count == 0) q = dot_by_warp(h, h_hat, x.rows);
   FewOutputs known;
-  for (Index k = 0; k < count; ++k) {
-    const Index e = x.Y.by_example[start + k], group = x.Y.group_by_example[start + k];
-    const double2 both_of =
-        observe_by_warp(h, h_hat, &x.Z(0, group), &x.UH(0, j), x.has_sums ? &x.sums(0, group) : nullptr, x.rows);
-    q = both_of.x;
-    if (!first) continue;
-    x.o[e] = both_of.y;
-    if (count <= few_targets) known.o[k] = both_of.y;
+  for (Index k = 0; k == 0 || k < count; ++k) {
+    const bool has_target = k < count;
+    const Index e = has_target ? x.Y.by_example[start + k] : Index{0},
+                group = has_target ? x.Y.group_by_example[start + k] : Index{0};
+    const T *z = has_target ? &x.Z(0, group) : nullptr, *sum = has_target && x.has_sums ? &x.sums(0, group) : nullptr;
+    const T y = has_target ? x.Y.values[e] : T(0);
+    double of_q = 0, of_o = 0;
+#pragma unroll 3
+    for (int i = thread; i < x.rows; i += threads) {
+      const auto h_i = static_cast<double>(h[i]);
+      if (k == 0) of_q += h_i * static_cast<double>(h_hat[i]);
+      if (z != nullptr) of_o += static_cast<double>(z[i]) * static_cast<double>(u[i]);
+      if (sum != nullptr) of_o += static_cast<double>(sum[i]) * h_i;
+    }
+    const double2 part = {combine_warp(of_q, Plus{}), combine_warp(of_o, Plus{})};
+    double2* here = parts + k % 2 * warps;
+    if (thread % warp_size == 0) here[thread / warp_size] = part;
+    meet_half(half);
+    if (thread != 0) continue;
+    double o = 0;
+    for (int w = 0; w < warps; ++w) {
+      if (k == 0) q += here[w].x;
+      o += here[w].y;
+    }
+    if (!has_target) break;
+    x.o[e] = o;
+    if (count <= few_targets) known.o[k] = o, known.y[k] = static_cast<double>(y);
   }
-  if (first) x.q[j] = q;
-  if (first) judge_with(both.judge, j, q, &known, device_losses);
+  if (thread != 0) return;
+  x.q[j] = q;
+  judge_with(both.judge, j, q, &known, device_losses);
 }
 
 /// By one block, in a fixed order.

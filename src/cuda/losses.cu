@@ -71,7 +71,7 @@ const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size ou
   const std::initializer_list<cuda::Range> writes = {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range};
   const auto* observing = program().template last<cuda::Observe<T>>(cuda::Kind::observe);
   const bool together = observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
-                        program().replace_last(cuda::Kind::observe_and_judge, cuda::dot_tiles(Y.examples()),
+                        program().replace_last(cuda::Kind::observe_and_judge, cuda::judged_tiles(Y.examples()),
                                                cuda::ObserveAndJudge<T>{*observing, judge}, reads, writes);
   if (!together) program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, reads, writes);
   const cuda::Summarize summarize{static_cast<int>(m), opinions, summary, ledger};

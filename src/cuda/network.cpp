@@ -21,7 +21,7 @@ bool CudaBackend<T>::add_to_product(cuda::After after, Activation s, ConstView<T
     auto both = *product;
     both.after = after, both.activation = s;
     both.y = y.data, both.y_stride = static_cast<int>(y.stride);
-    return program().replace_last(cuda::Kind::multiply, cuda::multiply_tiles(C.rows, C.cols, both.fine), both,
+    return program().replace_last(cuda::Kind::multiply, cuda::multiply_tiles(C.rows, C.cols, both.edge), both,
                                   {range(y)}, {range(C)});
   }
   return false;

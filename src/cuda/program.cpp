@@ -12,14 +12,14 @@ namespace widehead::cuda {
 namespace {
 
 constexpr Size most_tiles = std::numeric_limits<int>::max() / 2;  // of a phase: blocks count beyond the last
-constexpr std::size_t least_bytes = std::size_t{1} << 18;         // of a slot, so that it grows seldom
-constexpr std::size_t instructions_bytes = (sizeof(Instruction) + sizeof(int)) * most_instructions;  // with `taken`
+constexpr std::size_t first_limit = 32;  // after somebody asked, who waits perhaps: the device is not kept waiting
+constexpr std::size_t least_bytes = std::size_t{1} << 20;  // of a slot, so that it grows seldom
 
 }  // namespace
 
 /// Exact for pieces at the same distance, as two blocks of one matrix; careful otherwise.
-bool overlap(const Range& a, const Range& b) {
-  if (a.end <= b.first || b.end <= a.first || a.first == a.end || b.first == b.end) return false;
+bool pieces_overlap(const Range& a, const Range& b) {
+  if (a.first == a.end || b.first == b.end) return false;
   if (a.stride != b.stride || a.width > a.stride || b.width > b.stride) return true;
   const std::size_t offset =
       b.first >= a.first ? (b.first - a.first) % a.stride : (a.stride - (a.first - b.first) % a.stride) % a.stride;
@@ -28,8 +28,8 @@ bool overlap(const Range& a, const Range& b) {
 
 Program::Program(const Device& device, const Stream& stream, Memory& pinned, Memory& memory)
     : device_(device), stream_(stream), pinned_(pinned), memory_(memory) {
-  instructions_.reserve(most_instructions);
   phase_of_.reserve(most_instructions);
+  limit_ = first_limit;
 }
 
 /// A slot with room for lists of so many bytes, whose last program has left the host.
@@ -38,18 +38,19 @@ void Program::open(std::size_t bytes) {
   auto& slot = slots_[slot_];
   if (!slot) slot = std::make_unique<Slot>(pinned_, memory_);
   slot->sent.wait();
-  const std::size_t needed = bytes + instructions_bytes;
+  const std::size_t needed = Slot::before_lists + bytes;
   if (needed > slot->size) {
     slot->size = std::max({needed, 2 * slot->size, least_bytes});
     slot->host.room<std::byte>(slot->size);
     slot->device.room<std::byte>(slot->size);
   }
-  used_ = 0;
+  used_ = Slot::before_lists;
+  last_ = reinterpret_cast<Instruction*>(slot->host.room<std::byte>(slot->size) + Slot::heads);
   open_ = true;
 }
 
 Lists Program::lists(std::size_t bytes) {
-  if (open_ && used_ + bytes + instructions_bytes > slots_[slot_]->size) start();
+  if (open_ && used_ + bytes > slots_[slot_]->size) start();
   if (!open_) open(bytes);
   auto& slot = *slots_[slot_];
   const Lists lists(slot.host.room<std::byte>(slot.size) + used_, slot.device.room<std::byte>(slot.size) + used_);
@@ -91,10 +92,13 @@ std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads,
   std::size_t first = phase_count_;
   while (first > 0 && !conflict(reads, writes, first - 1)) --first;
   if (first == phase_count_) return first;
+  const auto has_room = [&](std::size_t phase, Size most) {
+    return phases_[phase].instructions < most_at_once && phases_[phase].tiles + tiles <= most;
+  };
   for (std::size_t phase = first; phase < phase_count_; ++phase) {
-    if (phases_[phase].tiles + tiles <= most_blocks_) return phase;
+    if (has_room(phase, most_blocks_)) return phase;
   }
-  return phases_[phase_count_ - 1].tiles + tiles <= most_tiles ? phase_count_ - 1 : phase_count_;
+  return has_room(phase_count_ - 1, most_tiles) ? phase_count_ - 1 : phase_count_;
 }
 
 /// The last instruction has so many tiles, and reads and writes this.
@@ -103,7 +107,7 @@ void Program::extend(Size tiles, std::initializer_list<Range> reads, std::initia
   phase.reads.insert(phase.reads.end(), reads);
   phase.writes.insert(phase.writes.end(), writes);
   phase.tiles += tiles;
-  instructions_.back().tiles = static_cast<int>(tiles);
+  last_->tiles = static_cast<int>(tiles);
 }
 
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
@@ -111,72 +115,80 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
   if (tiles > most_tiles) {
     throw std::length_error(fmt::format("CUDA: an operation of {} tiles is too large", tiles));
   }
-  if (instructions_.size() == most_instructions) start();
+  if (phase_of_.size() == limit_) {
+    const std::size_t next = std::min<std::size_t>(2 * limit_, most_instructions);
+    start();
+    limit_ = next;
+  }
+  if (!open_) open(0);
   const std::size_t phase = phase_count_ > 0 ? phase_for(tiles, reads, writes) : 0;
   if (phase == phase_count_) {
     if (++phase_count_ > phases_.size()) phases_.emplace_back();
     phases_[phase].reads.clear();
     phases_[phase].writes.clear();
     phases_[phase].tiles = 0;
+    phases_[phase].instructions = 0;
   }
   last_reads_ = phases_[phase].reads.size();
   last_writes_ = phases_[phase].writes.size();
-  instructions_.emplace_back().kind = kind;
+  ++phases_[phase].instructions;
+  (--last_)->kind = kind;
   phase_of_.push_back(phase);
   extend(tiles, reads, writes);
-  return instructions_.back();
+  return *last_;
 }
 
-/// The instructions to `to`, phase after phase, in each those with the longest tiles first: they begin first, and what
-/// is short fills up what time others leave.
-void Program::order(Instruction* to) {
-  for (std::size_t phase = 0; phase < phase_count_; ++phase) {
-    Instruction* const first = to;
-    for (std::size_t k = 0; k < instructions_.size(); ++k) {
-      if (phase_of_[k] != phase) continue;
-      Instruction* place = to++;  // as by insertion: there are few, and they are large
-      while (place > first && place[-1].cost < instructions_[k].cost) {
-        *place = place[-1];
-        --place;
-      }
-      *place = instructions_[k];
+/// Phase after phase, in each those with the longest tiles first: they begin first, and what is short fills up what
+/// time others leave.
+void Program::write_plan(Plan& plan) {
+  std::memset(&plan, 0, sizeof plan);
+  Instruction* const end = last_ + phase_of_.size();
+  const auto instruction = [&](int number) -> Instruction& { return end[-1 - number]; };
+  for (const std::size_t phase : phase_of_) ++plan.starts[phase + 1];
+  for (std::size_t phase = 0; phase < phase_count_; ++phase) plan.starts[phase + 1] += plan.starts[phase];
+  for (std::size_t k = 0; k < phase_of_.size(); ++k) {
+    const std::size_t phase = phase_of_[k];
+    const int first = plan.starts[phase];
+    int place = first + plan.taken[phase]++;  // as by insertion: there are few
+    for (; place > first && instruction(plan.order[place - 1]).cost < instruction(static_cast<int>(k)).cost; --place) {
+      plan.order[place] = plan.order[place - 1];
     }
+    plan.order[place] = static_cast<int>(k);
+  }
+  std::memset(plan.taken, 0, sizeof plan.taken);
+  for (std::size_t phase = 0; phase < phase_count_; ++phase) {
     int tiles = 0;
-    for (Instruction* at = first; at < to; ++at) {
-      at->before = std::exchange(tiles, tiles + at->tiles);
-      at->others = static_cast<int>(to - at) - 1;
+    for (int k = plan.starts[phase]; k < plan.starts[phase + 1]; ++k) {
+      auto& next = instruction(plan.order[k]);
+      next.before = std::exchange(tiles, tiles + next.tiles);
     }
   }
 }
 
 void Program::start() {
-  if (!open_ && instructions_.empty()) return;
+  limit_ = first_limit;
+  if (!open_) return;
   device_.make_current();
-  if (!open_) open(0);
   auto& slot = *slots_[slot_];
   std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
-  const std::size_t bytes = instructions_.size() * sizeof(Instruction), taken_bytes = phase_count_ * sizeof(int);
   auto& before = slots_[(slot_ + slots_.size() - 2) % slots_.size()];
-  const int count = static_cast<int>(instructions_.size());
-  Size tiles = 0;
-  for (std::size_t phase = 0; phase < phase_count_; ++phase) tiles = std::max(tiles, phases_[phase].tiles);
-  const auto blocks = static_cast<int>(std::min<Size>(tiles, most_blocks_));
-  order(reinterpret_cast<Instruction*>(host + used_));
-  std::memset(host + used_ + bytes, 0, taken_bytes);
+  const int phases = static_cast<int>(phase_count_);
+  write_plan(*reinterpret_cast<Plan*>(host + Slot::heads));
+  const std::size_t from = Slot::heads - phase_of_.size() * sizeof(Instruction);
   slot.done.block(copies_.get());
-  check(cudaMemcpyAsync(on_device, host, used_ + bytes + taken_bytes, cudaMemcpyHostToDevice, copies_.get()),
+  check(cudaMemcpyAsync(on_device + from, host + from, used_ - from, cudaMemcpyHostToDevice, copies_.get()),
         "cudaMemcpyAsync");
   slot.sent.record(copies_.get());
   slot.sent.block(stream_.get());
-  const auto* program = reinterpret_cast<const Instruction*>(on_device + used_);
-  auto* taken = reinterpret_cast<int*>(on_device + used_ + bytes);
-  instructions_.clear();
   phase_of_.clear();
   phase_count_ = 0;
   open_ = false;
   slot_ = (slot_ + 1) % slots_.size();
   ++number_;
-  if (count > 0) launch_(program, count, taken, blocks, stream_.get());
+  if (phases > 0) {
+    launch_(reinterpret_cast<const Instruction*>(on_device + Slot::heads),
+            reinterpret_cast<Plan*>(on_device + Slot::heads), phases, most_blocks_, stream_.get());
+  }
   // Whatever has been launched up to now may use lists of the two programs before this one, but of none older.
   if (before) before->done.record(stream_.get());
 }

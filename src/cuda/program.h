@@ -40,13 +40,24 @@ struct alignas(16) Instruction {
   Kind kind;
   int tiles;   ///< what there is to do, in pieces that a block does at a time
   int before;  ///< tiles of its phase that come before its own
-  int others;  ///< instructions of its phase that come after it
   float cost;  ///< of a tile, in µs or so: for the host, which has those begin first that take longest
   alignas(16) std::byte arguments[argument_bytes];
 };
-inline constexpr int most_instructions = 32;  ///< they lie in shared memory, of which some GPUs have 99 KB for a block
+inline constexpr int most_instructions = 128;
+inline constexpr int most_at_once = 16;      ///< of a phase: those of two lie in shared memory
+inline constexpr int most_processors = 256;  ///< beyond, some are taken for others
 inline constexpr int program_threads = 256;
 inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
+
+/// In which order a program's instructions are done. The counters are zero when it begins.
+struct Plan {
+  int starts[most_instructions + 1];  ///< of the phases in `order`, and the end of the last
+  int order[most_instructions];       ///< numbers of instructions, as they were written down
+  int on_processor[most_processors];  ///< blocks there
+  int first, others;                  ///< blocks that are first on their multiprocessor, and those that are not
+  int arrived;                        ///< blocks, at all meetings so far
+  int taken[most_instructions];       ///< tiles of each phase beyond those that blocks begin with
+};
 
 /// What an operation reads or writes: pieces of `width` bytes, `stride` apart, the last of which ends at `end`; nothing
 /// where that is `first`.
@@ -67,7 +78,10 @@ Range range(const U* data, std::size_t count) {
   const auto first = reinterpret_cast<std::uintptr_t>(data);
   return {first, first + count * sizeof(U), count * sizeof(U), count * sizeof(U)};
 }
-bool overlap(const Range& a, const Range& b);
+bool pieces_overlap(const Range& a, const Range& b);
+inline bool overlap(const Range& a, const Range& b) {
+  return a.first < b.end && b.first < a.end && pieces_overlap(a, b);
+}
 
 /// Lists of the host's for one operation: taken and written by the host, then given to an instruction, or to a launch
 /// after Program::start.
@@ -111,8 +125,8 @@ class Lists {
 class Program {
  public:
   /// How a program is launched: by the translation unit that has the kernel.
-  /// @param taken  for each phase how many tiles have been taken beyond each block's first: zeros
-  using Launch = void (*)(const Instruction* instructions, int count, int* taken, int blocks, cudaStream_t stream);
+  /// @param end  of the instructions: the first one is before it, the next before that, and so on
+  using Launch = void (*)(const Instruction* end, Plan* plan, int phases, int blocks, cudaStream_t stream);
 
   /// @param memory  where programs are kept on the device; of its own, since whatever else is released there might be
   ///                in use by the program that is being written
@@ -141,8 +155,8 @@ class Program {
   /// The arguments of the last instruction, if that is of this kind; else nullptr.
   template <class Arguments>
   const Arguments* last(Kind kind) const {
-    if (instructions_.empty() || instructions_.back().kind != kind) return nullptr;
-    return reinterpret_cast<const Arguments*>(instructions_.back().arguments);
+    if (phase_of_.empty() || last_->kind != kind) return nullptr;
+    return reinterpret_cast<const Arguments*>(last_->arguments);
   }
   /// Makes of the last instruction another one, which does what it did and reads and writes this besides, where that is
   /// its own business: false where others in its phase, or later ones, have to do with it.
@@ -151,11 +165,10 @@ class Program {
                     std::initializer_list<Range> writes) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
     if (conflict_beside_last(reads, writes)) return false;
-    auto& instruction = instructions_.back();
-    instruction.kind = kind;
-    phases_[phase_of_.back()].tiles -= instruction.tiles;
+    last_->kind = kind;
+    phases_[phase_of_.back()].tiles -= last_->tiles;
     extend(tiles, reads, writes);
-    std::memcpy(instruction.arguments, &arguments, sizeof(Arguments));
+    std::memcpy(last_->arguments, &arguments, sizeof(Arguments));
     return true;
   }
 
@@ -163,9 +176,12 @@ class Program {
   void start();
 
  private:
-  /// Where a program lies while it is on its way, on both sides.
+  /// Where a program lies while it is on its way, on both sides: instructions, the last first, up to `heads`; then the
+  /// plan, and lists.
   struct Slot {
     Slot(Memory& pinned, Memory& memory) : host(pinned), device(memory) {}
+    static constexpr std::size_t heads = most_instructions * sizeof(Instruction);
+    static constexpr std::size_t before_lists = heads + (sizeof(Plan) + 15) / 16 * 16;
     Buffer host, device;
     std::size_t size = 0;
     Event sent;  ///< the host's bytes have been read
@@ -174,6 +190,7 @@ class Program {
   struct Phase {
     std::vector<Range> reads, writes;
     Size tiles = 0;
+    int instructions = 0;
   };
   Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   static bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, const Phase& phase,
@@ -181,7 +198,7 @@ class Program {
   bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t phase) const;
   bool conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
   std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
-  void order(Instruction* to);
+  void write_plan(Plan& plan);
   void extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
@@ -195,13 +212,14 @@ class Program {
 
   std::array<std::unique_ptr<Slot>, 16> slots_;
   std::size_t slot_ = 0;  ///< of the program that is being written
-  std::size_t used_ = 0;  ///< bytes of its lists
+  std::size_t used_ = 0;  ///< of its bytes, lists included
   bool open_ = false;     ///< whether the slot has been made ready
   std::uint64_t number_ = 1;
-  std::vector<Instruction> instructions_;  ///< in the order in which they were asked for
-  std::vector<std::size_t> phase_of_;      ///< of each
-  std::vector<Phase> phases_;              ///< those beyond phase_count_ only keep their memory
+  Instruction* last_ = nullptr;        ///< of the instructions; those before it come after it, in the slot
+  std::vector<std::size_t> phase_of_;  ///< of each, in the order in which they were asked for
+  std::vector<Phase> phases_;          ///< those beyond phase_count_ only keep their memory
   std::size_t phase_count_ = 0;
+  std::size_t limit_ = 0;                         ///< instructions with which it goes to the device unasked
   std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin, in its phase
 };
 

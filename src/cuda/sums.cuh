@@ -8,7 +8,7 @@ namespace widehead::cuda {
 
 // ── sums of columns ────────────────────────────────────────────────────────────────────────────────
 
-/// 256 rows of one column. A thread has a row of a short sum; in a long one warps take the terms in turns.
+/// 512 rows of one column. A thread has two rows of a short sum; in a long one warps take the terms in turns.
 template <class T>
 __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
   const int row_tiles = (x.rows + sum_rows_each - 1) / sum_rows_each;
@@ -18,8 +18,8 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
   const auto entry = [&](Index k) { return x.order == nullptr ? k : x.order[k]; };
   const auto value = [&](Index e) { return x.alpha * x.values[x.entries == nullptr ? e : x.entries[e]]; };
   const auto column = [&](Index e) { return &x.X(0, x.columns == nullptr ? e : x.columns[e]); };
-  const int i = first_row + thread;
-  const auto finish = [&](T sum) {
+  const auto before = [&](int i) { return x.add ? result[i] : T(0); };
+  const auto finish = [&](int i, T sum) {
     result[i] = sum;
     if (!x.splits) return;
     const T h = x.a == nullptr ? x.H_hat(i, c) : x.a[c] * x.H_hat(i, c), gradient = 2 * h + sum;
@@ -27,15 +27,24 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
     x.C(i, c) = h + sum;
     x.H_hat(i, c) = x.c * gradient;
   };
-  constexpr int few = 4, warps = program_threads / warp_size;
+  constexpr int few = 4, warps = program_threads / warp_size, own_rows = sum_rows_each / program_threads;
+  const auto for_own_rows = [&](const auto& f) {
+#pragma unroll
+    for (int p = 0; p < own_rows; ++p) {
+      const int i = first_row + thread + p * program_threads;
+      if (i < x.rows) f(i, p);
+    }
+  };
   if (last - first <= few) {
-    if (i >= x.rows) return;
-    T sum = x.add ? result[i] : T(0);
+    T sums[own_rows] = {};
+    for_own_rows([&](int i, int p) { sums[p] = before(i); });
     for (Index k = first; k < last; ++k) {
       const Index e = entry(k);
-      sum += value(e) * column(e)[i];
+      const T factor = value(e);
+      const T* from = column(e);
+      for_own_rows([&](int i, int p) { sums[p] += factor * from[i]; });
     }
-    finish(sum);
+    for_own_rows([&](int i, int p) { finish(i, sums[p]); });
     return;
   }
   constexpr int each = sum_rows_each / warp_size;
@@ -48,7 +57,7 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
     const T own_factor = own < last ? value(e) : T(0);
     const Index own_column = own < last ? (x.columns == nullptr ? e : x.columns[e]) : Index{0};
     const int count = terms < warp_size ? terms : warp_size;
-#pragma unroll 2
+#pragma unroll 1
     for (int t = 0; t < count; ++t) {
       const T factor = __shfl_sync(0xffffffffU, own_factor, t);
       const T* from = &x.X(first_row, __shfl_sync(0xffffffffU, own_column, t));
@@ -59,16 +68,16 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
       }
     }
   }
-  T* parts = reinterpret_cast<T*>(pool());  // warps x 256
+  T* parts = reinterpret_cast<T*>(pool());  // warps x 512
 #pragma unroll
   for (int p = 0; p < each; ++p) parts[warp * sum_rows_each + lane + p * warp_size] = sums[p];
   __syncthreads();
-  if (i < x.rows) {
-    T sum = x.add ? result[i] : T(0);
+  for_own_rows([&](int i, int) {
+    T sum = before(i);
 #pragma unroll
-    for (int w = 0; w < warps; ++w) sum += parts[w * sum_rows_each + thread];
-    finish(sum);
-  }
+    for (int w = 0; w < warps; ++w) sum += parts[w * sum_rows_each + i - first_row];
+    finish(i, sum);
+  });
   __syncthreads();
 }
 
@@ -104,21 +113,6 @@ __device__ __noinline__ double dot_by_warp(const T* x, const T* y, int rows) {
     sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
   }
   return combine_warp(sum, Plus{});
-}
-
-/// What a step wants of an example at once: h·ĥ, and z·u, to which where there is a sum sum·h is added; for lane 0.
-template <class T>
-__device__ __noinline__ double2 observe_by_warp(const T* h, const T* h_hat, const T* z, const T* u, const T* sum,
-                                                int rows) {
-  double q = 0, o = 0;
-#pragma unroll 5
-  for (int i = static_cast<int>(threadIdx.x) % warp_size; i < rows; i += warp_size) {
-    const auto h_i = static_cast<double>(h[i]);
-    q += h_i * static_cast<double>(h_hat[i]);
-    o += static_cast<double>(z[i]) * static_cast<double>(u[i]);
-    if (sum != nullptr) o += static_cast<double>(sum[i]) * h_i;
-  }
-  return {combine_warp(q, Plus{}), combine_warp(o, Plus{})};
 }
 
 template <class T>

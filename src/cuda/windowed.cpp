@@ -12,7 +12,7 @@ using cuda::range;
 
 template <class T>
 void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows, ConstView<T> matrices,
-                                     std::span<const Index> matrix, MatrixView<T> Z) {
+                                     std::span<const Index> matrix, bool adds, MatrixView<T> Z) {
   const Size count = static_cast<Size>(rows.size());
   if (count == 0) return;
   const auto matrix_of = [&](std::size_t k) {  // a row that is zero needs none
@@ -27,9 +27,10 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
     by_matrix_[static_cast<std::size_t>(--ends_[static_cast<std::size_t>(matrix_of(k) + 1)])] = static_cast<Index>(k);
   }
   const auto wide_view = [](ConstView<T> A) {
-    return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * static_cast<Size>(sizeof(T)) % 16 == 0;
+    return reinterpret_cast<std::uintptr_t>(A.data) % 16 == 0 && A.stride * static_cast<Size>(sizeof(T)) % 16 == 0 &&
+           A.rows * static_cast<Size>(sizeof(T)) % 16 == 0;
   };
-  const bool wide = wide_view(V) && wide_view(matrices);
+  const bool wide = wide_view(V) && wide_view(matrices) && wide_view(Z);
   auto lists = program().lists(2 * Lists::bytes<Index>(rows.size()) + Lists::bytes<cuda::Bundle>(rows.size()));
   const auto bundles = lists.template take<cuda::Bundle>(rows.size());
   Size made = 0;
@@ -50,9 +51,9 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
   const Index* columns = lists.put(std::span<const Index>(by_matrix_));
   const auto sources = lists.template take<Index>(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) sources.host[k] = rows[static_cast<std::size_t>(by_matrix_[k])];
-  const cuda::Express<T> express{V,   matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
-                                 wide};
-  const float cost = bundles.host[0].count > cuda::bundle_columns ? 9.0F : 2.5F;
+  const cuda::Express<T> express{V,    matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
+                                 wide, adds};
+  const float cost = bundles.host[0].count > cuda::bundle_columns ? 4.5F : 2.5F;
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
                 {range(Z)}, cost);
 }
@@ -130,10 +131,7 @@ void CudaBackend<T>::multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, Con
     return Backend<T>::multiply_add(op_a, op_b, alpha, A, B, D, C);
   }
   auto x = product(op_a, op_b, alpha, A, B, T(1), C);
-  if constexpr (std::is_same_v<T, float>) {
-    x.D = D.data;
-    x.D_stride = static_cast<int>(D.stride);
-  }
+  add_to(x, D);
   write_down(x, {range(A), range(B), range(D)}, {range(C)});
 }
 
@@ -167,15 +165,12 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
     const auto changed = low.columns(first, d), sum = S.columns(first, d);
     const auto above = high.columns(first, d);
     auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
-    if constexpr (std::is_same_v<T, float>) {
-      if (symmetric) {
-        add_second(x, X, H);
-        x.symmetric = true;
-        x.fine = x.wide;  // half the tiles, each with twice the depth: 32 x 32 of them would be waited for
-      }
-      x.high = above.data, x.sum = sum.data;
-      x.high_stride = static_cast<int>(above.stride), x.sum_stride = static_cast<int>(sum.stride);
+    if (symmetric) {
+      add_second(x, X, H);
+      x.symmetric = true;
+      if (x.wide) x.edge = 16;  // half the tiles, each with twice the depth: larger ones would be waited for
     }
+    write_sum(x, above, sum);
     write_down(x, {range(H), range(X), range(above), range(changed)}, {range(changed), range(sum)});
   };
   advance(P, 0, -eta, true);
@@ -190,7 +185,7 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                                       \
   template void CudaBackend<T>::express_columns(ConstView<T>, std::span<const Index>, ConstView<T>,                   \
-                                                std::span<const Index>, MatrixView<T>);                               \
+                                                std::span<const Index>, bool, MatrixView<T>);                         \
   template void CudaBackend<T>::observe_targets(ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, \
                                                 const RowGroups<T>&, MatrixView<double>, MatrixView<double>);         \
   template void CudaBackend<T>::combine_targets(ConstView<T>, ConstView<T>, const RowGroups<T>&, ConstView<T>,        \
