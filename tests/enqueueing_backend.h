@@ -122,11 +122,17 @@ class FakeDevice final : public EnqueueingBackend<T> {
     CpuBackend<T>::express_columns(V, rows, matrices, matrix, adds, Z);
   }
   void gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) override {
-    EXPECT_FALSE(columns_.has(A.data) || columns_.has(B.data) || columns_.has(C.data));
+    EXPECT_TRUE(is_here(A) && is_here(B) && is_here(C)) << "not in the device's memory";
     CpuBackend<T>::gemm(op_a, op_b, alpha, A, B, beta, C);
+  }
+  void copy(ConstView<T> A, MatrixView<T> C) override {
+    EXPECT_TRUE(is_here(A) && is_here(C)) << "not in the device's memory";
+    CpuBackend<T>::copy(A, C);
   }
 
  private:
+  bool is_here(ConstView<T> A) const { return A.size() == 0 || memory_.has(A.data); }
+
   CountedMemory memory_{false}, columns_{true};
 };
 

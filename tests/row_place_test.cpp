@@ -60,7 +60,7 @@ TEST(RowPlace, ThatIsRemoteGivesBackTheRowsItWasGiven) {
   EXPECT_EQ(backend.columns_written, rows);
   Matrix<double> matrices(7, 14, backend.memory()), out(7, 4, backend.memory());
   const auto M = Dice(2).matrix<double>(7, 14);
-  backend.copy(M, matrices);
+  backend.transfer<double>(M, matrices);
   const std::vector<Index> matrix{1, 0, Backend<double>::no_column, 0};
   store.express(mixed, matrices, matrix, false, out);
   EXPECT_EQ(backend.columns_read, (std::vector<Index>{0, 7, 999})) << "each once, and none that is known to be zero";
