@@ -67,31 +67,8 @@ inline std::string backend_case_name(const testing::TestParamInfo<BackendCase>& 
   INSTANTIATE_TEST_SUITE_P(Cuda, BackendTest, testing::ValuesIn(cuda_cases()), backend_case_name)
 
 /// α op(A) op(B) + β C in double, by the definition; β = 0 ignores C.
-inline Matrix<double> product(Op op_a, Op op_b, double alpha, const Matrix<double>& A, const Matrix<double>& B,
-                              double beta, const Matrix<double>& C) {
-  Matrix<double> result(C.rows(), C.cols());
-  const Size rows = C.rows(), depth = op_a == Op::none ? A.cols() : A.rows();
-  // Pointers, not A(i, k): tests are hardly optimised, and under sanitizers this loop would be most of their time.
-  Matrix<double> A_transposed;
-  if (op_a == Op::transpose) {
-    A_transposed = Matrix<double>(rows, depth);
-    for (Size k = 0; k < depth; ++k) {
-      for (Size i = 0; i < rows; ++i) A_transposed(i, k) = A(k, i);
-    }
-  }
-  const auto plain_A = op_a == Op::none ? A.view() : std::as_const(A_transposed).view();
-  for (Size j = 0; j < C.cols(); ++j) {
-    double* sums = result.view().column(j);
-    for (Size k = 0; k < depth; ++k) {
-      const double b = op_b == Op::none ? B(k, j) : B(j, k);
-      if (b == 0) continue;  // B is sparse in many a test
-      const double* a = plain_A.column(k);
-      for (Size i = 0; i < rows; ++i) sums[i] += a[i] * b;
-    }
-    for (Size i = 0; i < rows; ++i) sums[i] = alpha * sums[i] + (beta == 0 ? 0 : beta * C(i, j));
-  }
-  return result;
-}
+Matrix<double> product(Op op_a, Op op_b, double alpha, const Matrix<double>& A, const Matrix<double>& B, double beta,
+                       const Matrix<double>& C);
 inline Matrix<double> product(Op op_a, const Matrix<double>& A, Op op_b, const Matrix<double>& B) {
   const Size rows = op_a == Op::none ? A.rows() : A.cols(), cols = op_b == Op::none ? B.cols() : B.rows();
   return product(op_a, op_b, 1, A, B, 0, Matrix<double>(rows, cols));

@@ -1,5 +1,6 @@
 #pragma once
-/// Comparisons of matrices: normwise (Frobenius, in double), or bit by bit.
+/// Comparisons of matrices: normwise (Frobenius, in double), or bit by bit. For float and double; compare.cpp has the
+/// loops.
 
 #include <gtest/gtest.h>
 
@@ -12,28 +13,14 @@
 namespace widehead::test {
 
 template <class T>
-double norm(MatrixView<const T> A) {
-  double sum = 0;
-  for (Size j = 0; j < A.cols; ++j) {
-    for (Size i = 0; i < A.rows; ++i) sum += static_cast<double>(A(i, j)) * static_cast<double>(A(i, j));
-  }
-  return std::sqrt(sum);
-}
+double norm(MatrixView<const T> A);
 template <class T>
 double norm(const Matrix<T>& A) {
   return norm<T>(A.view());
 }
 
 template <class T>
-Matrix<double> to_double(MatrixView<const T> A) {
-  Matrix<double> B(A.rows, A.cols);
-  for (Size j = 0; j < A.cols; ++j) {
-    const T* a = A.column(j);
-    double* b = B.view().column(j);
-    for (Size i = 0; i < A.rows; ++i) b[i] = static_cast<double>(a[i]);
-  }
-  return B;
-}
+Matrix<double> to_double(MatrixView<const T> A);
 template <class T>
 Matrix<double> to_double(const Matrix<T>& A) {
   return to_double<T>(A.view());
@@ -41,22 +28,7 @@ Matrix<double> to_double(const Matrix<T>& A) {
 
 /// ‖A − B‖_F ≤ tolerance · scale.
 template <class T>
-testing::AssertionResult is_near(ConstView<T> A, MatrixView<const double> B, double tolerance, double scale) {
-  if (A.rows != B.rows || A.cols != B.cols) {
-    return testing::AssertionFailure() << A.rows << " x " << A.cols << " instead of " << B.rows << " x " << B.cols;
-  }
-  double sum = 0;
-  for (Size j = 0; j < A.cols; ++j) {
-    for (Size i = 0; i < A.rows; ++i) {
-      const double difference = static_cast<double>(A(i, j)) - B(i, j);
-      sum += difference * difference;
-    }
-  }
-  const double difference = std::sqrt(sum);
-  if (difference <= tolerance * scale) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "they differ by " << difference << " = " << difference / scale
-                                     << " of the scale " << scale << ", the limit being " << tolerance;
-}
+testing::AssertionResult is_near(ConstView<T> A, MatrixView<const double> B, double tolerance, double scale);
 /// The same at the scale ‖B‖_F.
 template <class T>
 testing::AssertionResult is_near(ConstView<T> A, MatrixView<const double> B, double tolerance) {
@@ -64,57 +36,27 @@ testing::AssertionResult is_near(ConstView<T> A, MatrixView<const double> B, dou
 }
 
 /// |a − b| ≤ tolerance · scale.
-inline testing::AssertionResult is_near(double a, double b, double tolerance, double scale) {
-  if (std::abs(a - b) <= tolerance * scale) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << a << " and " << b << " differ by " << std::abs(a - b) / scale
-                                     << " of the scale " << scale << ", the limit being " << tolerance;
-}
+testing::AssertionResult is_near(double a, double b, double tolerance, double scale);
 
 /// Equal bit by bit (NaNs included).
 template <class T>
-testing::AssertionResult is_identical(ConstView<T> A, ConstView<T> B) {
-  if (A.rows != B.rows || A.cols != B.cols) return testing::AssertionFailure() << "the shapes differ";
-  for (Size j = 0; j < A.cols; ++j) {
-    for (Size i = 0; i < A.rows; ++i) {
-      if (std::memcmp(&A(i, j), &B(i, j), sizeof(T)) == 0) continue;
-      return testing::AssertionFailure() << "(" << i << ", " << j << "): " << A(i, j) << " is not " << B(i, j);
-    }
-  }
-  return testing::AssertionSuccess();
-}
+testing::AssertionResult is_identical(ConstView<T> A, ConstView<T> B);
 
 template <class T>
-bool all_finite(ConstView<T> A) {
-  for (Size j = 0; j < A.cols; ++j) {
-    for (Size i = 0; i < A.rows; ++i) {
-      if (!std::isfinite(A(i, j))) return false;
-    }
-  }
-  return true;
-}
+bool all_finite(ConstView<T> A);
 
 /// A view amid a larger matrix: stride > rows, and a rim that nobody may write to.
 template <class T>
 class Padded {
  public:
-  Padded(Size rows, Size cols) : storage_(rows + 5, cols + 2), rows_(rows), cols_(cols) {
-    std::fill_n(storage_.data(), storage_.size(), rim);
-  }
-  explicit Padded(ConstView<T> A) : Padded(A.rows, A.cols) {
-    for (Size j = 0; j < cols_; ++j) std::copy_n(A.column(j), rows_, view().column(j));
-  }
+  Padded(Size rows, Size cols);
+  explicit Padded(ConstView<T> A);
 
   MatrixView<T> view() { return storage_.view().block(3, 1, rows_, cols_); }
   operator MatrixView<T>() { return view(); }        // NOLINT(google-explicit-constructor)
   operator MatrixView<const T>() { return view(); }  // NOLINT(google-explicit-constructor)
 
-  testing::AssertionResult rim_is_intact() {
-    auto copy = Matrix<T>::copy_of(storage_);
-    for (Size j = 0; j < cols_; ++j) std::fill_n(copy.view().block(3, 1, rows_, cols_).column(j), rows_, rim);
-    const bool intact = std::all_of(copy.data(), copy.data() + copy.size(), [](T value) { return value == rim; });
-    return intact ? testing::AssertionSuccess()
-                  : testing::AssertionFailure() << "something outside the view was written";
-  }
+  testing::AssertionResult rim_is_intact();
 
  private:
   static constexpr T rim = T(777);
