@@ -87,29 +87,34 @@ struct SlowCorpus {
   std::vector<Index> tokens;
 
   SlowCorpus(const std::string& text, std::int64_t min_count) {
-    std::vector<std::vector<std::string>> lines(1);
+    struct Entry {
+      std::int64_t count = 0;
+      Index id = 0;
+    };
+    std::map<std::string, Entry> entries;
+    std::vector<std::vector<const Entry*>> lines(1);
     std::string word;
     for (const char c : text) {
       if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
         word += static_cast<char>(std::tolower(c));
         continue;
       }
-      if (!word.empty()) lines.back().push_back(std::exchange(word, {}));
+      if (!word.empty()) {
+        auto& entry = entries[std::exchange(word, {})];
+        ++entry.count;
+        lines.back().push_back(&entry);
+      }
       if (c == '\n') lines.emplace_back();
     }
-    std::map<std::string, std::int64_t> counts;
-    for (const auto& line : lines) {
-      for (const auto& w : line) ++counts[w];
-    }
-    for (const auto& entry : counts) {
-      if (entry.second >= min_count) vocabulary.emplace_back(entry);
+    for (const auto& [w, entry] : entries) {
+      if (entry.count >= min_count) vocabulary.emplace_back(w, entry.count);
     }
     std::stable_sort(vocabulary.begin(), vocabulary.end(),
                      [](const auto& a, const auto& b) { return a.second > b.second; });
-    std::map<std::string, Index> ids;
-    for (const auto& [w, count] : vocabulary) ids.emplace(w, static_cast<Index>(ids.size() + 1));
+    Index last = 0;
+    for (const auto& [w, count] : vocabulary) entries[w].id = ++last;
     for (const auto& line : lines) {
-      for (const auto& w : line) tokens.push_back(ids.contains(w) ? ids[w] : 0);
+      for (const Entry* entry : line) tokens.push_back(entry->id);
       if (!line.empty()) tokens.push_back(boundary);
     }
   }

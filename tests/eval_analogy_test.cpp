@@ -4,6 +4,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "compare.h"
 #include "dice.h"
 #include "errors.h"
 #include "scratch_folder.h"
@@ -59,35 +60,37 @@ struct World {
   }
 
   /// The answer by the definition, in double; none where a word is not available.
-  Index answer(const Analogy& question, const WordIndex& index, Size limit) const {
-    const auto unit = [&](Index i) {
-      std::vector<double> x(static_cast<std::size_t>(vectors.rows()));
-      double square = 0;
-      for (Size r = 0; r < vectors.rows(); ++r) square += std::pow(static_cast<double>(vectors(r, i)), 2);
-      for (Size r = 0; r < vectors.rows(); ++r) {
-        x[static_cast<std::size_t>(r)] = square > 0 ? static_cast<double>(vectors(r, i)) / std::sqrt(square) : 0;
-      }
-      return x;
-    };
+  /// @param units  the vectors in double, divided by their lengths
+  Index answer(const Analogy& question, const WordIndex& index, Size limit, const Matrix<double>& units) const {
+    const auto unit = [&](Index i) { return units.view().column(i); };
     const auto is_zero = [&](Index i) {
-      const auto x = unit(i);
-      return std::all_of(x.begin(), x.end(), [](double value) { return value == 0; });
+      const double* x = unit(i);
+      return std::all_of(x, x + units.rows(), [](double value) { return value == 0; });
     };
     const std::vector<Index> asked{index.find(question.a), index.find(question.b), index.find(question.c)};
     for (const Index i : {asked[0], asked[1], asked[2], index.find(question.d)}) {
       if (i < 0 || i >= limit || is_zero(i)) return WordIndex::none;
     }
-    const auto a = unit(asked[0]), b = unit(asked[1]), c = unit(asked[2]);
+    const double *a = unit(asked[0]), *b = unit(asked[1]), *c = unit(asked[2]);
     Index best = WordIndex::none;
     double highest = -100;
     for (Index i = 0; i < std::min<Size>(limit, vectors.cols()); ++i) {
       if (is_zero(i) || std::find(asked.begin(), asked.end(), i) != asked.end()) continue;
-      const auto x = unit(i);
+      const double* x = unit(i);
       double score = 0;
-      for (std::size_t r = 0; r < x.size(); ++r) score += x[r] * (b[r] - a[r] + c[r]);
+      for (Size r = 0; r < units.rows(); ++r) score += x[r] * (b[r] - a[r] + c[r]);
       if (score > highest) best = i, highest = score;
     }
     return best;
+  }
+
+  Matrix<double> units() const {
+    auto X = to_double(vectors);
+    for (Size i = 0; i < X.cols(); ++i) {
+      const double length = norm<double>(X.view().columns(i, 1));
+      for (Size r = 0; r < X.rows() && length > 0; ++r) X(r, i) /= length;
+    }
+    return X;
   }
 
   std::vector<std::string> words;
@@ -97,12 +100,13 @@ struct World {
 
 void check_world(World& world, Size limit, int threads) {
   const WordIndex index(world.words);
+  const auto units = world.units();
   // Half of the questions get the answer that the definition gives, so that there is something to count.
   std::vector<AnalogyScore> expected{{"first"}, {"empty"}, {"last"}};
   for (std::size_t s = 0; s < 3; ++s) {
     int number = 0;
     for (auto& question : world.questions.sections[s].questions) {
-      const Index best = world.answer(question, index, limit);
+      const Index best = world.answer(question, index, limit, units);
       if (best != WordIndex::none && ++number % 2 == 0) question.d = world.words[static_cast<std::size_t>(best)];
       ++(best == WordIndex::none ? expected[s].missing : expected[s].found);
       if (best != WordIndex::none && question.d == world.words[static_cast<std::size_t>(best)]) ++expected[s].correct;

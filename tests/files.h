@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <typeinfo>
@@ -49,8 +50,9 @@ class FolderTest : public testing::Test {
     return path(name);
   }
   static std::string read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::ostringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
   }
   /// Files in the folder: a temporary that was left behind would be one.
   std::size_t file_count() const {

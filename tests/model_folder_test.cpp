@@ -356,8 +356,9 @@ TEST(ModelFolder, ReadersSeeWholeGenerationsWhileAnotherCommits) {
 
 /// A file that says which generation it is of, all over.
 std::string content(std::int64_t generation, std::size_t bytes) {
+  const auto number = fmt::format("{} ", generation);
   std::string text;
-  while (text.size() < bytes) text += fmt::format("{} ", generation);
+  while (text.size() < bytes) text += number;
   return text;
 }
 

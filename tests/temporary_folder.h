@@ -7,7 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string>
 
 namespace widehead::test {
@@ -35,8 +35,9 @@ class TemporaryFolder {
 };
 
 inline std::string read_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::ostringstream bytes;  // an iterator would take them one by one, at a dozen calls each
+  bytes << std::ifstream(path, std::ios::binary).rdbuf();
+  return bytes.str();
 }
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
