@@ -158,8 +158,8 @@ void CudaBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T
               "cublas gemm");
 }
 
-/// Products in float of at most about a millisecond's twentieth; beyond, and along a depth that leaves few tiles,
-/// cuBLAS is the faster.
+/// Products in float that take some 20 µs at most; beyond, and along a depth that leaves few tiles, cuBLAS is the
+/// faster.
 template <class T>
 bool CudaBackend<T>::is_small(Size rows, Size cols, Size depth) const {
   if (!std::is_same_v<T, float> || tf32_) return false;

@@ -2,7 +2,7 @@
 /// Products of a few hundred rows and columns, tile by tile, by tensor cores (tensor_cores.cuh). A block makes 32 x 32
 /// elements of C, or 16 x 16 where there are few of them. Slices of the depth are 64 deep and on their way five at a
 /// time: for depths up to 320 nothing waits for anything but the first. Each of the block's eight warps has eight steps
-/// of every slice, and all of the tile; their sums are added up at the end in a fixed order.
+/// of every slice, two slices at a time, and all of the tile; their sums are added up at the end in a fixed order.
 ///
 /// A tile is over in a few thousand cycles, so what happens once in it counts as much as the loop: addresses are worked
 /// out at the start, what lies beyond a matrix is not asked about where it does no harm, and C is read and written 16
