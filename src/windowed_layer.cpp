@@ -20,6 +20,9 @@ constexpr std::size_t rows_at_once = 1024;
 /// Of a window that nobody has set, in units of d: a device's, and the longest there ever was.
 constexpr Size device_window = 3, longest_window = 4;
 
+/// How far from absorb_limit the next window is to close: contractions differ from window to window.
+constexpr double reach_margin = 4;
+
 /// The least rows of the stack that a thread multiplies at once: with fewer a product is slower.
 constexpr Size rows_in_piece = 32;
 
@@ -243,7 +246,9 @@ void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T et
   commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
   common_.commit();
   // Outputs that come again and again fill no window, but U shrinks with every example.
-  if (window_.columns() + m > windowed_.window || 2 * (window_.examples() + m) > 3 * windowed_.window) close_window();
+  const bool is_full = window_.columns() + m > windowed_.window;
+  const bool is_old = 2 * (window_.examples() + m) > 3 * windowed_.window || window_.examples() + m > reach_;
+  if (is_full || is_old) close_window(m);
 }
 
 template <class T>
@@ -309,14 +314,17 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
 // ── closing a window (docs/algorithm.md, section 4) ─────────────────────────────────────────────
 
 template <class T>
-void WindowedLayer<T>::close_window() {
+void WindowedLayer<T>::close_window(Size m) {
   const auto start = std::chrono::steady_clock::now();
   auto& backend = this->backend();
   const Size d = this->dim();
   bool can_absorb = false;
   const auto examine = [&] {
-    can_absorb = backend.factorizes_fast() && deflation_.examine(U_T()) * windowed_.absorb_limit >= 1 &&
-                 deflation_.sees_all() && timeline_.has_room(deflation_.count());
+    reach_ = unlimited;
+    if (!backend.factorizes_fast()) return;
+    const double sigma = deflation_.examine(U_T());
+    set_reach(sigma, m);
+    can_absorb = sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count());
   };
   const auto fetch = [&] {  // meanwhile: an LU of this size has no use for a second thread
     backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
@@ -334,6 +342,19 @@ void WindowedLayer<T>::close_window() {
   window_.clear();
   stack_bound_ += std::sqrt(static_cast<double>(d));  // a flip or a deflation makes rows of U orthonormal
   account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// After how many examples the next window closes, whether it is full or not. U's strongest direction contracts by
+/// about the same factor in every example, so the σ it ended with says how many are within absorb_limit. A shorter
+/// window that is absorbed costs less than a full one that is flipped, unless it is very short, or U is as good as
+/// singular.
+template <class T>
+void WindowedLayer<T>::set_reach(double sigma, Size m) {
+  const double limit = windowed_.absorb_limit, examples = static_cast<double>(window_.examples());
+  const auto least = static_cast<double>(std::max(this->dim() / 2, 4 * m));
+  if (sigma * limit * limit < 1 || sigma >= 1 || limit <= reach_margin) return;
+  const double reach = examples * std::log(limit / reach_margin) / -std::log(sigma);
+  if (reach >= least && reach < static_cast<double>(windowed_.window)) reach_ = static_cast<Size>(reach);
 }
 
 /// The V of some of the window's rows, expressed now; the first of them have been fetched.
@@ -418,6 +439,8 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visit_block(visitor, this->backend(), "high", high_.view());
   visit_block(visitor, this->backend(), "low", low_.view());
   visitor.scalar("stack_bound", stack_bound_);
+  visitor.scalar("reach", reach_);
+  if (reach_ < 1) visitor.refuse("reach", fmt::format("is {}, but a window has at least one example", reach_));
   visitor.count("absorbs", account_.absorbs);
   visitor.count("flips", account_.flips);
   visitor.count("deflated", account_.deflated);

@@ -51,6 +51,27 @@ TEST(WindowedLayer, IsExactInFloatAtAnyLearningRate) {
   }
 }
 
+TEST(WindowedLayer, ClosesEarlyWhereAFullWindowCouldNotBeAbsorbed) {
+  const auto close = [](double lambda) {
+    auto options = run_at({}, lambda, 300);
+    options.head.layer.dim = 48;
+    options.data.nonzeros = 1;
+    const auto report = verify<float>(options);
+    EXPECT_LT(worst_of(report), 200 * tolerance::epsilon<float>);
+    return to_map(report.diagnostics);
+  };
+  const auto windows = [](const Figures& figures) { return figures.at("absorbs") + figures.at("flips"); };
+  // 15 steps of 4 examples fill a window at least, and 0.6¹⁵ is below 1/1000; 10 steps are 40 examples, more than d/2.
+  const auto early = close(0.4);
+  EXPECT_GT(early.at("absorbs"), 3 * early.at("flips"));
+  for (const double lambda : {0.9, 1.0}) {  // 0.1³, 0: no window worth the name is short enough
+    SCOPED_TRACE(fmt::format("λ₁ = {}", lambda));
+    const auto full = close(lambda);
+    EXPECT_EQ(full.at("absorbs"), 0);
+    EXPECT_LT(windows(full), windows(early));
+  }
+}
+
 TEST(WindowedLayer, IsExactWhicheverWayItCloses) {
   WindowedOptions absorb, flip, deflate;
   absorb.absorb_limit = 1e6;

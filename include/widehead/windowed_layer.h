@@ -77,7 +77,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
-  void close_window();
+  void close_window(Size m);
+  void set_reach(double sigma, Size m);
   MatrixView<T> window_rows(std::span<const Index> rows);
   void absorb();
   void flip();
@@ -90,6 +91,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   Deflation<T> deflation_;
   Matrix<T> S_T_;                                                 // d x (2d + capacity)
   Matrix<T> high_, low_;                                          // d x 2d: [Q; U]ᵀ = high + low, rounded in S
+  static constexpr Size unlimited = std::numeric_limits<Size>::max();
+  Size reach_ = unlimited;                                        // examples after which the window closes at last
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
 
   struct Account {
