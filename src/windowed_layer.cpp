@@ -26,6 +26,19 @@ constexpr double reach_margin = 4;
 /// The least rows of the stack that a thread multiplies at once: with fewer a product is slower.
 constexpr Size rows_in_piece = 32;
 
+/// Adds the seconds for which it lives.
+class TimeSpent {
+ public:
+  explicit TimeSpent(double& seconds) : seconds_(seconds) {}
+  TimeSpent(const TimeSpent&) = delete;
+  TimeSpent& operator=(const TimeSpent&) = delete;
+  ~TimeSpent() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
 template <class Work>
 void for_each_group(std::span<const Index> rows, const Work& work) {
   for (std::size_t first = 0; first < rows.size(); first += rows_at_once) {
@@ -126,13 +139,13 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   knows_W_ = targets.count() <= m;
   const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});  // W is for later then
   if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
-  const bool skips_zeros = knows_W_ && !aside && backend.factorizes_fast();  // a device has better use for its time
+  const bool on_host = knows_W_ && !aside && backend.factorizes_fast();  // a device has better use for its time
   const auto multiply = [&](Size first, Size count) {
     backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
                  SH.block(first, 0, count, m));
   };
   const auto fetch = [&] {
-    if (skips_zeros) {
+    if (on_host) {
       timeline_.find_nonzero(targets.rows(), known_rows_, known_columns_);
     } else {
       known_rows_.assign(targets.rows().begin(), targets.rows().end());
@@ -147,6 +160,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
     } else if (knows_W_) {
       backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
     }
+    if (on_host) backend.dots_at(W_, targets, H, 0, statistics.o);
   };
   const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
   backend.share(height, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
@@ -154,7 +168,9 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   account_.stack_rows += height;
   ++account_.observed;
   const auto H_hat = SH.block(0, 0, d, m);
-  if (knows_W_ && !aside) {
+  if (on_host) {
+    backend.column_dots(H, H_hat, statistics.q);
+  } else if (knows_W_ && !aside) {
     backend.observe_targets(H, H_hat, H, W_, {}, targets, statistics.q, statistics.o);
   } else {
     backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
@@ -243,12 +259,9 @@ template <class T>
 void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
   const Size d = this->dim(), m = H.cols;
   timeline_.catch_up(known_rows_, Z_.scratch(d, static_cast<Size>(known_rows_.size())));
-  commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
+  const bool is_last = commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
   common_.commit();
-  // Outputs that come again and again fill no window, but U shrinks with every example.
-  const bool is_full = window_.columns() + m > windowed_.window;
-  const bool is_old = 2 * (window_.examples() + m) > 3 * windowed_.window || window_.examples() + m > reach_;
-  if (is_full || is_old) close_window(m);
+  if (is_last) close_window();
 }
 
 template <class T>
@@ -278,8 +291,9 @@ void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T 
 
 /// [Q; U; E] ← [c²Q; cU; cE] − 2η [P; UH diag(a); EH diag(a)] Hᵀ, Q its symmetric part; then E gains the
 /// rows −ηHᵀ and Γ_w the columns Γ, or outputs' own rows of E gain −ηΓHᵀ. The changes of Q and U go to their low parts.
+/// Returns whether the window is to be closed.
 template <class T>
-void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c) {
+bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
@@ -299,49 +313,113 @@ void WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     backend.scale(static_cast<T>(c), E_T());
   }
   const bool by_output = appends_by_output(by.Gamma, m);
-  backend.commit_stack(eta, H, SH, high_, low_, S_T_.view().columns(0, height + (by_output ? 0 : m)));
-  if (!by_output) {
+  const auto S_T = S_T_.view().columns(0, height + (by_output ? 0 : m));
+  if (!backend.factorizes_fast()) {  // rows of E by example, and windows that nobody examines
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
     window_.append(by.Gamma, by.g, m);
-    return;
+    return is_over(m);
   }
+  std::span<const Index> columns;
+  if (by_output) {
+    columns = window_.append_by_output(by.Gamma, m);
+  } else {
+    window_.append(by.Gamma, by.g, m);
+  }
+  const bool is_last = is_over(m);
+  if (is_last) {
+    commit_and_examine(H, SH, eta, S_T);
+  } else {
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+  }
+  if (!by_output) return is_last;
   const auto new_rows = VtG_.scratch(d, by.Gamma.count());
   backend.combine(by.Gamma, by.g, H, new_rows);
-  const auto columns = window_.append_by_output(by.Gamma, m);
   backend.clear(S_T_.view().columns(height, window_.columns() - n));
   backend.add_to_columns(-eta, new_rows, columns, E_T());
+  return is_last;
+}
+
+/// The commit of a window's last minibatch, and what can be done beside the examination of U, which keeps one thread
+/// busy for as long as 50 to 100 examples keep two: with as many U comes first, and the others go on with Q and E;
+/// whoever begins with those fetches the window's rows before. With fewer nothing is left over for that.
+template <class T>
+void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T) {
+  auto& backend = this->backend();
+  const Size d = this->dim(), m = H.cols, height = SH.rows;
+  const auto examine_U = [&] { examine(m); };
+  if (4 * m < d) {
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    const auto prepare_closing = [&] {
+      carry();
+      fetch_window();
+    };
+    backend.side_by_side(std::ref(examine_U), std::ref(prepare_closing));
+    return;
+  }
+  const auto low_Q = low_.view().columns(0, d), low_U_T = low_.view().columns(d, d);
+  const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
+    backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
+  };
+  subtract(d, d, low_U_T);
+  backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
+  const auto commit_rest = [&](Size first, Size count) {  // of [Q; E]
+    if (first == 0) fetch_window();
+    const Size in_Q = std::clamp<Size>(d - first, 0, count), in_E = count - in_Q;
+    if (in_Q > 0) subtract(first, in_Q, low_Q.columns(first, in_Q));
+    if (in_E > 0) subtract(d + first + in_Q, in_E, S_T.columns(d + first + in_Q, in_E));
+  };
+  const double flops = GemmShape{Op::none, Op::transpose, d, height - d, m}.flops();
+  backend.share(height - d, rows_in_piece, flops, std::ref(commit_rest), std::ref(examine_U));
+  backend.finish_stack(eta, H, high_.view().columns(0, d), low_Q, Q(), S_T.columns(height, S_T.cols - height));
+  carry();
 }
 
 // ── closing a window (docs/algorithm.md, section 4) ─────────────────────────────────────────────
 
+/// Whether a window has no room for another m examples. Outputs that come again and again do not fill it, but U shrinks
+/// with every example.
 template <class T>
-void WindowedLayer<T>::close_window(Size m) {
-  const auto start = std::chrono::steady_clock::now();
-  auto& backend = this->backend();
-  const Size d = this->dim();
-  bool can_absorb = false;
-  const auto examine = [&] {
-    reach_ = unlimited;
-    if (!backend.factorizes_fast()) return;
-    const double sigma = deflation_.examine(U_T());
-    set_reach(sigma, m);
-    can_absorb = sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count());
-  };
-  const auto fetch = [&] {  // meanwhile: an LU of this size has no use for a second thread
-    backend.carry(S_T_.view().columns(0, 2 * d), high_, low_);
-    if (timeline_.options().keeps_products) return;  // rows go where the flip leads, not to now
-    const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
-    if (!rows.empty()) timeline_.gather(rows, Z_.scratch(d, static_cast<Size>(rows.size())));
-    store_.touch(window_.rows());
-  };
-  backend.side_by_side(std::ref(examine), std::ref(fetch));
-  if (can_absorb) {
+bool WindowedLayer<T>::is_over(Size m) const {
+  const Size examples = window_.examples() + m;
+  return window_.columns() + m > windowed_.window || 2 * examples > 3 * windowed_.window || examples > reach_;
+}
+
+/// Whether U allows that the window is absorbed.
+template <class T>
+void WindowedLayer<T>::examine(Size m) {
+  const TimeSpent timing(account_.close_seconds);
+  const double sigma = deflation_.examine(U_T());
+  can_absorb_ = sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count());
+  reach_ = unlimited;
+  set_reach(sigma, m);
+}
+
+/// The V of the first of the window's rows, expressed now, and pages for all of them.
+template <class T>
+void WindowedLayer<T>::fetch_window() {
+  if (timeline_.options().keeps_products) return;  // rows go where the flip leads, not to now
+  const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
+  if (!rows.empty()) timeline_.gather(rows, Z_.scratch(this->dim(), static_cast<Size>(rows.size())));
+  store_.touch(window_.rows());
+}
+
+/// What S is rounded to becomes the high part of Q and U, the rest their low part.
+template <class T>
+void WindowedLayer<T>::carry() {
+  this->backend().carry(S_T_.view().columns(0, 2 * this->dim()), high_, low_);
+}
+
+template <class T>
+void WindowedLayer<T>::close_window() {
+  const TimeSpent timing(account_.close_seconds);
+  if (!this->backend().factorizes_fast()) carry();  // else that was done with the last commit
+  if (can_absorb_) {
     absorb();
   } else {
     flip();
   }
   window_.clear();
-  stack_bound_ += std::sqrt(static_cast<double>(d));  // a flip or a deflation makes rows of U orthonormal
-  account_.close_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  stack_bound_ += std::sqrt(static_cast<double>(this->dim()));  // a flip or a deflation makes rows of U orthonormal
 }
 
 /// After how many examples the next window closes, whether it is full or not. U's strongest direction contracts by
@@ -441,6 +519,7 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.scalar("stack_bound", stack_bound_);
   visitor.scalar("reach", reach_);
   if (reach_ < 1) visitor.refuse("reach", fmt::format("is {}, but a window has at least one example", reach_));
+  if (!this->backend().factorizes_fast()) reach_ = unlimited;  // what U's condition asked for
   visitor.count("absorbs", account_.absorbs);
   visitor.count("flips", account_.flips);
   visitor.count("deflated", account_.deflated);

@@ -75,10 +75,15 @@ class WindowedLayer final : public SphericalLayer<T> {
   void add_known_rows(ConstView<T> V);
   bool appends_by_output(const RowGroups<T>& targets, Size m) const;
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
-  void commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
+  bool commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
-  void close_window(Size m);
+  void commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T);
+  bool is_over(Size m) const;
+  void examine(Size m);
   void set_reach(double sigma, Size m);
+  void fetch_window();
+  void carry();
+  void close_window();
   MatrixView<T> window_rows(std::span<const Index> rows);
   void absorb();
   void flip();
@@ -92,6 +97,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> S_T_;                                                 // d x (2d + capacity)
   Matrix<T> high_, low_;                                          // d x 2d: [Q; U]ᵀ = high + low, rounded in S
   static constexpr Size unlimited = std::numeric_limits<Size>::max();
+  bool can_absorb_ = false;                                       // what examine() found; a device never asks
   Size reach_ = unlimited;                                        // examples after which the window closes at last
   double stack_bound_ = std::numeric_limits<double>::infinity();  // ≥ ‖S‖_F
 

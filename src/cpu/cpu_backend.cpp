@@ -265,7 +265,7 @@ double CpuBackend<T>::dot(ConstView<T> A, ConstView<T> B) {
 
 template <class T>
 void CpuBackend<T>::column_dots(ConstView<T> A, ConstView<T> B, MatrixView<double> out) {
-  for_each_stripe(team_for(A.size()), A.cols, 1, [&](Size first, Size count) {
+  for_each_stripe(team_for(2 * A.size()), A.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
       out(j, 0) = dot_of(A.rows, A.column(j), B.column(j));
     }
