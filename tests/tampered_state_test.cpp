@@ -27,9 +27,9 @@ void for_each_number(SavedArray& array, const Change& change) {
       V value{};
       std::memcpy(&value, array.bytes.data() + at, sizeof(V));
       const auto bits = static_cast<std::uint64_t>(value);  // unsigned: a neighbour of the greatest number wraps around
-      for (const std::uint64_t strange :
-           {std::uint64_t{0} - 1, std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{D}, bits - 1, bits + 1, std::uint64_t{INT32_MAX},
-            std::uint64_t{UINT32_MAX} - 1, std::uint64_t{INT64_MAX}, std::uint64_t{INT64_MAX} + 1}) {
+      for (const std::uint64_t strange : {std::uint64_t{0} - 1, std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{D},
+                                          bits - 1, bits + 1, std::uint64_t{INT32_MAX}, std::uint64_t{UINT32_MAX} - 1,
+                                          std::uint64_t{INT64_MAX}, std::uint64_t{INT64_MAX} + 1}) {
         const V spoilt = static_cast<V>(strange);
         if (spoilt == value) continue;
         std::memcpy(array.bytes.data() + at, &spoilt, sizeof(V));

@@ -94,8 +94,9 @@ class WindowedLayer final : public SphericalLayer<T> {
   Window<T> window_;
   CommonPart<T> common_;
   Deflation<T> deflation_;
-  Matrix<T> S_T_;                                                 // d x (2d + capacity)
-  Matrix<T> high_, low_;                                          // d x 2d: [Q; U]ᵀ = high + low, rounded in S
+  Matrix<T> S_T_;                            // d x (2d + capacity)
+  Matrix<T> high_, low_;                     // d x 2d: [Q; U]ᵀ = high + low, rounded in S
+  static constexpr Size rows_in_piece = 32;  // of S, for a thread: with fewer a product is slower
   static constexpr Size unlimited = std::numeric_limits<Size>::max();
   bool can_absorb_ = false;                                       // what examine() found; a device never asks
   Size reach_ = unlimited;                                        // examples after which the window closes at last
