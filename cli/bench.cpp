@@ -353,8 +353,9 @@ void bench_shape(const BenchSettings& settings, const Shape& shape, double lambd
     line["ms"] = ms;
     line["gflops"] = (products + upkeep) / ms * 1e-6;
     line["speedup_vs_dense"] = dense_ms ? Json(*dense_ms / ms) : Json();
-    if (settings.losses.size() > 1 && is_spherical(contestant.head))
+    if (settings.losses.size() > 1 && is_spherical(contestant.head)) {
       line["ratio_to_squared"] = squared_ms ? Json(ms / *squared_ms) : Json();
+    }
     line["gemm_gflops"] = products / quantile(contestant.gemm_seconds, 0.5) * 1e-9;
     line["ms_p10"] = quantile(contestant.seconds, 0.1) * 1e3;
     line["ms_p90"] = quantile(contestant.seconds, 0.9) * 1e3;

@@ -19,10 +19,15 @@ struct Command {
   const CLI::App* app;
 };
 
+/// The words that lead to a subcommand.
+std::string joined(const std::string& path, const std::string& name) {
+  return path.empty() ? name : fmt::format("{} {}", path, name);
+}
+
 void collect(const CLI::App& app, const std::string& path, std::vector<Command>& commands) {
   commands.push_back({path, &app});
   for (const auto* each : subcommands_of(app)) {
-    collect(*each, path.empty() ? each->get_name() : path + " " + each->get_name(), commands);
+    collect(*each, joined(path, each->get_name()), commands);
   }
 }
 
@@ -68,7 +73,7 @@ std::string bash(const CLI::App& app) {
     if (const auto names = names_of_subcommands(*command); !names.empty()) {
       arguments = fmt::format("_widehead_words '{}'", fmt::join(names, " "));
     }
-    for_each_option(*command, [&](const OptionText& option) {
+    for_each_option(*command, [&, &path = path](const OptionText& option) {
       if (option.is_positional) {
         arguments = option.is_folder ? "_widehead_files" : bash_values(option);  // a file may follow the folder
         return;
@@ -81,7 +86,7 @@ std::string bash(const CLI::App& app) {
     rest += fmt::format("    '{}') if [[ $word == -* ]]; then _widehead_words '{}'; else {}; fi ;;\n", path, options,
                         arguments);
     for (const auto& name : names_of_subcommands(*command)) {
-      walk += fmt::format("      '{0} {1}') path='{2}' ;;\n", path, name, path.empty() ? name : path + " " + name);
+      walk += fmt::format("      '{0} {1}') path='{2}' ;;\n", path, name, joined(path, name));
     }
   }
   return fmt::format(R"(# bash completion of widehead; for all shells to come:
@@ -156,7 +161,7 @@ std::string zsh(const CLI::App& app) {
     }
     std::string cases;
     for (const auto& name : names) {
-      cases += fmt::format("      {}) {} ;;\n", name, zsh_function(path.empty() ? name : path + " " + name));
+      cases += fmt::format("      {}) {} ;;\n", name, zsh_function(joined(path, name)));
     }
     text += fmt::format(
         "  local state line\n  _arguments -C{} '1:subcommand:({})' '*::argument:->arguments'\n"

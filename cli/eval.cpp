@@ -98,6 +98,7 @@ Json analogies(const Model<T>& model, const EvalSettings& settings) {
   std::vector<Index> outputs(static_cast<std::size_t>(count));
   std::iota(outputs.begin(), outputs.end(), Index{1});
   std::vector<std::string> words;
+  words.reserve(outputs.size());
   for (const auto output : outputs) words.push_back(model.name_of(output));
   const WordIndex index(std::move(words), model.options.keep_case ? Case::kept : Case::ignored);
   const auto backend = make_cpu_backend<float>(settings.model.threads);
@@ -138,8 +139,9 @@ Json evaluate(const Model<T>& model, const EvalSettings& settings) {
   Json result = {{"model", settings.model.path}, {"job", name_of(job)}};
   if (!settings.similarity.empty()) result["similarity"] = similarity(model, settings);
   if (!settings.analogy.empty()) result["analogy"] = analogies(model, settings);
-  if (!settings.corpus.empty())
+  if (!settings.corpus.empty()) {
     result["held_out"] = to_json(evaluate_on_text(model, settings.corpus, settings.examples));
+  }
   if (job == Job::labels) result["held_out"] = to_json(evaluate_on_labels(model, settings.test, settings.examples));
   if (job == Job::items) {
     const ItemFiles files{settings.train, settings.test, settings.exclude};

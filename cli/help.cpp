@@ -40,7 +40,7 @@ std::vector<std::string> choices_of(const std::string& type) {
 }
 
 std::string metavar_of(const std::string& type) {
-  const auto base = type.substr(0, type.find(':'));
+  auto base = type.substr(0, type.find(':'));
   if (base == "INT" || base == "UINT") return "N";
   if (base == "FLOAT") return "X";
   return base;

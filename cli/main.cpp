@@ -58,8 +58,9 @@ int main(int argc, char** argv) {
     require_known_subcommands(app, argc, argv);
     app.parse(argc, argv);
     const int code = action();
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw std::runtime_error("cannot write to standard output");
+    }
     return code;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

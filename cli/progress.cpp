@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 namespace widehead::cli {
@@ -45,7 +46,7 @@ std::string count_of(double n) {
 }  // namespace
 
 std::string clock_of(double seconds) {
-  const auto s = static_cast<long long>(std::clamp(seconds, 0.0, 1e9) + 0.5);
+  const auto s = std::llround(std::clamp(seconds, 0.0, 1e9));
   return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
                    : fmt::format("{}:{:02}", s / 60, s % 60);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cerrno>
@@ -29,7 +30,7 @@ std::size_t bytes_of(Size rows, Size dim, std::size_t element) {
 
 /// Zeros to be written: as many as the largest page has, and as the longest run for which fallocate is not asked.
 constexpr std::size_t short_run = 1 << 16;
-const char zeros[short_run] = {};
+constexpr std::array<char, short_run> zeros{};
 
 }  // namespace
 
@@ -82,7 +83,7 @@ struct MappedMemory::Room {
       if (errno != EOPNOTSUPP) return errno;
     }
     while (first < last) {
-      const ssize_t put = pwrite(file, zeros, std::min(last - first, short_run), static_cast<off_t>(first));
+      const ssize_t put = pwrite(file, zeros.data(), std::min(last - first, short_run), static_cast<off_t>(first));
       if (put < 0 && errno != EINTR) return errno;
       if (put > 0) first += static_cast<std::size_t>(put);
     }

@@ -110,7 +110,8 @@ void CpuBackend<T>::share(Size extent, Size granule, double flops, const std::fu
 template <class T>
 void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, T beta, MatrixView<T> C) {
   const Size depth = op_a == Op::none ? A.cols : A.rows;
-  if (C.size() == 0) return;  // of which vendors have opinions of their own, as of depth 0
+  // Vendors have opinions of their own of a C without elements, as of depth 0.
+  if (C.size() == 0) return;  // NOLINT(readability-container-size-empty): empty() is a view of nothing
   if (depth == 0) {
     if (beta == T(0)) {
       clear(C);

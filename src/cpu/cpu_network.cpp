@@ -20,7 +20,7 @@ void apply_activation(Activation s, Size n, T* a, T* t) {
 #pragma omp simd
       for (Size i = 0; i < n; ++i) a[i] = a[i] < T(0) ? T(0) : a[i];  // a NaN stays one
       break;
-    case Activation::tanh:
+    case Activation::tanh:  // NOLINT(bugprone-branch-clone): that of the sigmoid is another
 #pragma omp simd
       for (Size i = 0; i < n; ++i) t[i] = -2 * std::abs(a[i]);
       exp_of_non_positive(n, t);

@@ -115,8 +115,9 @@ void write_synthetic_pairs(const std::string& path, const SyntheticTextOptions& 
     const auto similarity = options.kinds > 1 ? pair % 3 : pair % 2 * 2;
     const Word first{dice.below(n_themes), dice.below(options.kinds), dice.below(ranks)};
     Word second{first.theme, first.kind, (first.rank + 1 + dice.below(ranks - 1)) % ranks};
-    if (similarity < 2 && options.kinds > 1)
+    if (similarity < 2 && options.kinds > 1) {
       second.kind = (first.kind + 1 + dice.below(options.kinds - 1)) % options.kinds;
+    }
     if (similarity < 1) second.theme = (first.theme + 1 + dice.below(n_themes - 1)) % n_themes;
     line.clear();
     append(line, first);

@@ -129,6 +129,7 @@ std::vector<T> target_scale(const TrainOptions& options, std::span<const std::in
     mean += p * scale.back();
   }
   std::vector<T> factors;
+  factors.reserve(scale.size());
   for (const double value : scale) factors.push_back(static_cast<T>(mean > 0 ? value / mean : 1));
   return factors;
 }

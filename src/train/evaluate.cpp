@@ -27,6 +27,7 @@ void for_each_batch(const BatchSource<T>& source, std::int64_t limit, const Visi
 
 std::vector<Index> outputs_of(const std::vector<Scored>& ranked) {
   std::vector<Index> outputs;
+  outputs.reserve(ranked.size());
   for (const auto& scored : ranked) outputs.push_back(scored.output);
   return outputs;
 }

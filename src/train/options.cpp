@@ -302,8 +302,9 @@ void check(Job job, const TrainOptions& options) {
     throw std::invalid_argument(fmt::format("--train: {} files, but {} takes one", options.train.size(), name_of(job)));
   }
   const bool uses_lambda = options.head_lr == 0;
-  if (uses_lambda && options.lambda == 0)
+  if (uses_lambda && options.lambda == 0) {
     throw std::invalid_argument("--lambda 0: expected a number > 0, or --head-lr");
+  }
   if (!options.rows_file.empty() && options.head != "windowed") {
     throw std::invalid_argument(fmt::format("--rows-file: only the windowed head has one, not {}", options.head));
   }

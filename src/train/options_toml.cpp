@@ -29,9 +29,10 @@ std::vector<V> read_list(const toml::node& node, const std::string& where) {
   std::vector<V> values;
   const auto append = [&](const toml::node& element) {
     const auto value = element.value_exact<V>();
-    if (!value)
+    if (!value) {
       throw FileError(
           fmt::format("{}: expected a list of {}", where, std::is_same_v<V, std::string> ? "strings" : "integers"));
+    }
     values.push_back(*value);
   };
   if (const auto* array = node.as_array(); array != nullptr) {

@@ -43,8 +43,9 @@ void RowsSource<T>::add_example(std::int64_t epoch, Size row, Batch<T>& batch) c
   const Random random(options_.seed, dropout_stream + static_cast<std::uint32_t>(epoch));
   for (std::size_t k = 0; k < features.size(); ++k) {
     const auto feature = static_cast<std::uint32_t>(features[k]);
-    if (options_.dropout > 0 && random.uniform(static_cast<std::uint64_t>(row), feature).first < options_.dropout)
+    if (options_.dropout > 0 && random.uniform(static_cast<std::uint64_t>(row), feature).first < options_.dropout) {
       continue;
+    }
     batch.inputs.add(features[k], static_cast<T>(scale * static_cast<double>(values[k])));
   }
   batch.inputs.end_example();

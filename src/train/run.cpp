@@ -212,8 +212,9 @@ RunResult resume(Job job, const TrainOptions& options, RunObserver& observer) {
     result.progress.share = 1;
     return result;
   }
-  if (!options.rows_file.empty())
+  if (!options.rows_file.empty()) {
     fs::remove(options.rows_file);  // of the run that ended; the checkpoint has what it held
+  }
   return run_in(job, options, std::move(folder), observer);
 }
 
