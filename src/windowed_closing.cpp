@@ -82,14 +82,13 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
   carry();
 }
 
-/// Whether U allows that the window is absorbed.
+/// Whether U allows that the window is absorbed, and how long the next one may be.
 template <class T>
 void WindowedLayer<T>::examine(Size m) {
   const TimeSpent timing(account_.close_seconds);
   const double sigma = deflation_.examine(U_T());
   can_absorb_ = sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count());
-  reach_ = unlimited;
-  set_reach(sigma, m);
+  reach_ = reach_after(sigma, m);
 }
 
 /// After how many examples the next window closes, whether it is full or not. U's strongest direction contracts by
@@ -97,12 +96,12 @@ void WindowedLayer<T>::examine(Size m) {
 /// window that is absorbed costs less than a full one that is flipped, unless it is very short, or U is as good as
 /// singular.
 template <class T>
-void WindowedLayer<T>::set_reach(double sigma, Size m) {
+Size WindowedLayer<T>::reach_after(double sigma, Size m) const {
   const double limit = windowed_.absorb_limit, examples = static_cast<double>(window_.examples());
   const auto least = static_cast<double>(std::max(this->dim() / 2, 4 * m));
-  if (sigma * limit * limit < 1 || sigma >= 1 || limit <= reach_margin) return;
+  if (sigma * limit * limit < 1 || sigma >= 1 || limit <= reach_margin) return unlimited;
   const double reach = examples * std::log(limit / reach_margin) / -std::log(sigma);
-  if (reach >= least && reach < static_cast<double>(windowed_.window)) reach_ = static_cast<Size>(reach);
+  return reach >= least && reach < static_cast<double>(windowed_.window) ? static_cast<Size>(reach) : unlimited;
 }
 
 /// The V of the first of the window's rows, expressed now, and pages for all of them.

@@ -109,7 +109,8 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   knows_W_ = targets.count() <= m;
   const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});  // W is for later then
   if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
-  const bool on_host = knows_W_ && !aside && backend.factorizes_fast();  // a device has better use for its time
+  // A host leaves out rows of V that are zero, and makes o where W is; a device has better use for its time.
+  const bool on_host = knows_W_ && !aside && backend.factorizes_fast();
   const auto multiply = [&](Size first, Size count) {
     backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
                  SH.block(first, 0, count, m));

@@ -110,7 +110,7 @@ class Matrix {
   operator MatrixView<const T>() const { return view(); }  // NOLINT(google-explicit-constructor)
 
   /// Makes the matrix at least rows x cols of room; contents are lost when it must grow. This is how
-  /// scratch follows the largest minibatch seen, and stops allocating.
+  /// scratch follows the largest minibatch seen, and stops allocating: what grows again gets a quarter more.
   MatrixView<T> scratch(Size rows, Size cols) {
     if (rows * cols > size()) *this = Matrix(rows, cols + (size() > 0 ? cols / 4 : 0), *memory_);
     return {data(), rows, cols};

@@ -80,7 +80,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T);
   bool is_over(Size m) const;
   void examine(Size m);
-  void set_reach(double sigma, Size m);
+  Size reach_after(double sigma, Size m) const;
   void fetch_window();
   void carry();
   void close_window();

@@ -25,25 +25,16 @@ __device__ __forceinline__ void fetch_piece(T* to, const T* from, int valid) {
   }
 }
 
-/// Four floats, or zeros, for which nothing is read. Both ends are aligned to 16 bytes.
-__device__ __forceinline__ void fetch_four(float* to, const float* from, bool exist) {
+/// `count` floats, 1 or 4, or zeros, for which nothing is read. Both ends are aligned to as many.
+template <int count>
+__device__ __forceinline__ void fetch_floats(float* to, const float* from, bool exist) {
   asm volatile(
       "{\n\t"
       ".reg .pred nothing;\n\t"
       "setp.eq.s32 nothing, %2, 0;\n\t"
-      "cp.async.ca.shared.global [%0], [%1], 16, nothing;\n\t"
+      "cp.async.ca.shared.global [%0], [%1], %3, nothing;\n\t"
       "}" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "r"(static_cast<int>(exist))
-      : "memory");
-}
-__device__ __forceinline__ void fetch_one(float* to, const float* from, bool exists) {
-  asm volatile(
-      "{\n\t"
-      ".reg .pred nothing;\n\t"
-      "setp.eq.s32 nothing, %2, 0;\n\t"
-      "cp.async.ca.shared.global [%0], [%1], 4, nothing;\n\t"
-      "}" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-      "l"(from), "r"(static_cast<int>(exists))
+      "l"(from), "r"(static_cast<int>(exist)), "n"(count * sizeof(float))
       : "memory");
 }
 

@@ -96,10 +96,10 @@ struct Fetcher {
       const int rest = along ? left : left - part * lines;
       float* const target = slice + to + part * apart;
       if constexpr (wide) {
-        fetch_four(target, from[part], rest > 0);
+        fetch_floats<4>(target, from[part], rest > 0);
       } else {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) fetch_one(target + k, from[part] + k, along ? rest > k : rest > 0 && there > k);
+        for (int k = 0; k < 4; ++k) fetch_floats<1>(target + k, from[part] + k, along ? rest > k : rest > 0 && there > k);
       }
       from[part] += step;
     }

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instr
     auto* to = reinterpret_cast<float*>(desk.here[phase % 2]);
     for (int k = static_cast<int>(threadIdx.x); k < count; k += program_threads) {
       const auto* from = reinterpret_cast<const float*>(end - 1 - desk.order[first + k / pieces]);
-      fetch_four(to + 4 * k, from + 4 * (k % pieces), true);
+      fetch_floats<4>(to + 4 * k, from + 4 * (k % pieces), true);
     }
     close_batch();
   };
