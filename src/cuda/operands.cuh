@@ -99,7 +99,8 @@ struct Fetcher {
         fetch_floats<4>(target, from[part], rest > 0);
       } else {
 #pragma unroll
-        for (int k = 0; k < 4; ++k) fetch_floats<1>(target + k, from[part] + k, along ? rest > k : rest > 0 && there > k);
+        for (int k = 0; k < 4; ++k)
+          fetch_floats<1>(target + k, from[part] + k, along ? rest > k : rest > 0 && there > k);
       }
       from[part] += step;
     }
