@@ -19,14 +19,17 @@ class Feed {
   /// @param a  the curvature of the loss
   Feed(const SyntheticOptions& data, double a, double lambda, Backend<T>& backend)
       : stream_(data), waits_(backend.memory().is_host()) {
-    const std::uint64_t batches = waits_ ? 16 : 64;
-    for (std::uint64_t t = 0; t < batches; ++t) {
+    const std::uint64_t distinct = waits_ ? 16 : 64;
+    for (std::uint64_t t = 0; t < distinct; ++t) {
       batches_.push_back(stream_.batch(t));
       etas_.push_back(lambda / (2 * a * spectral_norm_squared<T>(batches_.back().H)));
       const auto& H = batches_.back().H;
       H_.emplace_back(H.rows(), H.cols(), backend.memory());
       backend.template transfer<T>(H.view(), H_.back());
     }
+    if (waits_) return;
+    targets_.resize(enqueued_at_once);
+    for (auto& targets : targets_) targets.outputs = data.outputs;
   }
   /// Takes steps of a layer; returns the seconds of the steps alone, and how many they were.
   std::pair<double, std::int64_t> steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
@@ -44,22 +47,26 @@ class Feed {
   }
 
  private:
-  /// All batches once, as a training loop gives them to a device: nobody waits before the last.
+  /// As many as a training loop gives a device (Trainer::most_enqueued): nobody waits before the last.
   std::pair<double, std::int64_t> enqueue_steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
-    for (auto& batch : batches_) stream_.redraw_targets(t_++, batch);
+    for (auto& batch : targets_) stream_.redraw_targets(t_++, batch);
     const auto start = std::chrono::steady_clock::now();
-    for (std::size_t k = 0; k < batches_.size(); ++k) {
-      layer.enqueue_step(H_[k], batches_[k].targets(), etas_[k], grad_H);
+    for (std::size_t k = 0; k < targets_.size(); ++k) {
+      const std::size_t number = k % H_.size();
+      layer.enqueue_step(H_[number], targets_[k].targets(), etas_[number], grad_H);
     }
     layer.settle();
     return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-            static_cast<std::int64_t>(batches_.size())};
+            static_cast<std::int64_t>(targets_.size())};
   }
+
+  static constexpr std::size_t enqueued_at_once = 256;
 
   SyntheticStream<T> stream_;
   bool waits_;
   std::vector<Matrix<T>> H_;  // of the batches, where the layer is
   std::vector<SyntheticBatch<T>> batches_;
+  std::vector<SyntheticBatch<T>> targets_;  // of steps that are enqueued, without H
   std::vector<double> etas_;
   std::uint64_t t_ = 0;
 };

@@ -81,15 +81,8 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
   clear(G);
   add_combination(Z, Y, values, G);
   if (sums.empty()) return;
-  clear(F);
-  add_combination(sums, Y, values, F);
-}
-
-template <class T>
-void Backend<T>::multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
-                              MatrixView<T> C) {
-  copy(D, C);
-  gemm(op_a, op_b, alpha, A, B, T(1), C);
+  if (!F.empty()) clear(F);
+  add_combination(sums, Y, values, F.empty() ? G : F);
 }
 
 template <class T>
@@ -100,9 +93,10 @@ void Backend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView
 }
 
 template <class T>
-void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
-                              MatrixView<T> S) {
+void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
+                              MatrixView<T> low, MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;
+  if (!F.empty()) gemm(Op::none, Op::transpose, T(1), F, F, T(1), low.columns(0, d));
   gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low);
   if (n > 0) gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), S.columns(2 * d, n));
   finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, S.cols - height));

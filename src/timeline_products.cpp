@@ -13,13 +13,11 @@ constexpr std::size_t rows_moved_at_once = 16384;
 
 }  // namespace
 
-/// Which product leads from an epoch, the start of a block, to now; no_column where it is now.
+/// Which product leads from an epoch, the start of a block, to now; no_column where it is now. starts_ are the blocks'.
 template <class T>
 Index Timeline<T>::product_for(Epoch epoch) const {
   if (epoch == now_) return Backend<T>::no_column;
-  const auto behind = std::upper_bound(blocks_.begin(), blocks_.end(), epoch,
-                                       [](Epoch value, const Block& block) { return value < block.start(); });
-  return static_cast<Index>(behind - blocks_.begin()) - 1;
+  return static_cast<Index>(std::upper_bound(starts_.begin(), starts_.end(), epoch) - starts_.begin()) - 1;
 }
 
 /// Z ← the given rows, each by the one of the products that product_of(its epoch) names.
@@ -29,6 +27,8 @@ void Timeline<T>::express(std::span<const Index> rows, ConstView<T> products, co
                           MatrixView<T> Z) {
   if (rows.empty()) return;
   expect(rows);
+  starts_.clear();
+  for (const Block& block : blocks_) starts_.push_back(block.start());
   present_rows_.assign(rows.begin(), rows.end());
   matrix_.resize(rows.size());
   for (std::size_t k = 0; k < rows.size(); ++k) {

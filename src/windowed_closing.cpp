@@ -56,7 +56,7 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
   const Size d = this->dim(), m = H.cols, height = SH.rows;
   const auto examine_U = [&] { examine(m); };
   if (4 * m < d) {
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, {}, high_, low_, S_T);
     const auto prepare_closing = [&] {
       carry();
       fetch_window();

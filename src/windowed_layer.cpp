@@ -51,7 +51,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
   high_ = Matrix<T>(d, 2 * d, memory);
   low_ = Matrix<T>(d, 2 * d, memory);
-  for (auto* scratch : {&T_, &Z_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
+  for (auto* scratch : {&T_, &Z_, &Z_next_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
   this->backend().set_identity(U_T());
   if (options.initial != Initial::zero) {
     this->fill_initial(store_.view_to_fill());
@@ -99,16 +99,19 @@ void WindowedLayer<T>::add_known_rows(ConstView<T> V) {
 }
 
 /// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
-/// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j.
+/// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j. A
+/// device that works on several things at once makes V_i U and (Γ_w E)_i each by itself, and has V_i of this minibatch in
+/// other memory than of the one before, which it may still be at work on.
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   const auto SH = T_.scratch(height, m);
-  MatrixView<T> sums, Z;
+  MatrixView<T> Z;
   knows_W_ = targets.count() <= m;
-  const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});  // W is for later then
+  const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});
   if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
+  if (aside) std::swap(Z_, Z_next_);
   // A host leaves out rows of V that are zero, and makes o where W is; a device has better use for its time.
   const bool on_host = knows_W_ && !aside && backend.factorizes_fast();
   const auto multiply = [&](Size first, Size count) {
@@ -123,14 +126,14 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
     }
     Z = Z_.scratch(d, static_cast<Size>(known_rows_.size()));
     timeline_.gather(known_rows_, Z);
+    MatrixView<T> sums;
     touches_window_ = sum_window(targets.rows(), sums);
     if (Z.cols < targets.count()) {
       add_known_rows(Z);
-    } else if (aside && touches_window_) {
-      backend.multiply_add(Op::none, Op::none, T(1), U_T(), Z, sums, W_);
     } else if (knows_W_) {
-      backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ ? T(1) : T(0), W_);
+      backend.gemm(Op::none, Op::none, T(1), U_T(), Z, touches_window_ && !aside ? T(1) : T(0), W_);
     }
+    apart_ = aside || !knows_W_ ? sums : MatrixView<T>();
     if (on_host) backend.dots_at(W_, targets, H, 0, statistics.o);
   };
   const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
@@ -141,10 +144,10 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   const auto H_hat = SH.block(0, 0, d, m);
   if (on_host) {
     backend.column_dots(H, H_hat, statistics.q);
-  } else if (knows_W_ && !aside) {
-    backend.observe_targets(H, H_hat, H, W_, {}, targets, statistics.q, statistics.o);
+  } else if (knows_W_) {
+    backend.observe_targets(H, H_hat, H, W_, apart_, targets, statistics.q, statistics.o);
   } else {
-    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, sums, targets, statistics.q, statistics.o);
+    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, apart_, targets, statistics.q, statistics.o);
   }
   common_.observe(H, targets, statistics);
 }
@@ -156,11 +159,10 @@ MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& 
   const Size d = this->dim();
   const auto Gamma_hat = Gamma_hat_.scratch(d, m);
   if (knows_W_) {
-    backend.combine_targets(W_, {}, by.Gamma, by.g, Gamma_hat, {});
+    backend.combine_targets(W_, apart_, by.Gamma, by.g, Gamma_hat, {});
   } else {
     const auto VtG = VtG_.scratch(d, m);
-    const auto sums = touches_window_ ? sums_.scratch(d, by.Gamma.count()) : MatrixView<T>();
-    backend.combine_targets(Z_.scratch(d, by.Gamma.count()), sums, by.Gamma, by.g, VtG, Gamma_hat);
+    backend.combine_targets(Z_.scratch(d, by.Gamma.count()), apart_, by.Gamma, by.g, VtG, Gamma_hat);
     backend.gemm(Op::none, Op::none, T(1), U_T(), VtG, touches_window_ ? T(1) : T(0), Gamma_hat);
   }
   common_.add_to_Gamma_hat(by, Gamma_hat);
@@ -185,7 +187,7 @@ bool WindowedLayer<T>::appends_by_output(const RowGroups<T>& targets, Size m) co
   return this->backend().factorizes_fast() && targets.count() <= m;
 }
 
-/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and E's new
+/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ + ‖F‖² and E's new
 /// rows by η‖H‖ or η‖Γ‖‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
 /// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
 /// of a U with condition below absorb_limit.)
@@ -200,12 +202,15 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   };
   const bool by_output = appends_by_output(by.Gamma, H.cols);
   const double rough_H = rough_norm(H), rough_Gamma = by_output ? rough_norm(by.g) : 0;
-  double growth = twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H);
+  const double rough_F = gram_update_.F().empty() ? 0 : rough_norm(gram_update_.F());
+  double growth =
+      twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H) + rough_F * rough_F;
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
     const double norm_Gamma = by_output ? std::sqrt(backend.dot(by.g, by.g)) : 0;
-    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH)));
+    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH))) +
+             (gram_update_.F().empty() ? 0 : backend.dot(gram_update_.F(), gram_update_.F()));
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -220,8 +225,9 @@ double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
   store_.reserve(by.Gamma.rows());  // all that this or a later step writes to V: rows that were targets once
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), H_hat,
-                            grad_H);
+  const bool takes_F = !this->backend().factorizes_fast();  // as commit does
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), takes_F,
+                            H_hat, grad_H);
   common_.prepare(H, c);
   return c;
 }
@@ -286,7 +292,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   const bool by_output = appends_by_output(by.Gamma, m);
   const auto S_T = S_T_.view().columns(0, height + (by_output ? 0 : m));
   if (!backend.factorizes_fast()) {  // rows of E by example, and windows that nobody examines
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, gram_update_.F(), high_, low_, S_T);
     window_.append(by.Gamma, by.g, m);
     return is_over(m);
   }
@@ -300,13 +306,13 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   if (is_last) {
     commit_and_examine(H, SH, eta, S_T);
   } else {
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, {}, high_, low_, S_T);
   }
   if (!by_output) return is_last;
   const auto new_rows = VtG_.scratch(d, by.Gamma.count());
-  backend.combine(by.Gamma, by.g, H, new_rows);
+  backend.combine(-eta, by.Gamma, by.g, H, new_rows);
   backend.clear(S_T_.view().columns(height, window_.columns() - n));
-  backend.add_to_columns(-eta, new_rows, columns, E_T());
+  backend.add_to_columns(T(1), new_rows, columns, E_T());
   return is_last;
 }
 

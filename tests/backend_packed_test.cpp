@@ -80,26 +80,6 @@ TEST_P(BackendTest, LargeProductsOfPackedMatrices) {
   });
 }
 
-TEST_P(BackendTest, MultiplyAddLeavesTheSummandAsItIs) {
-  run([]<class T>(Backend<T>& backend) {
-    Dice dice(114);
-    for (const auto& [m, n, k] :
-         {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 5, 3}, {32, 16, 64}, {300, 110, 300}, {1100, 1000, 12}}) {
-      for (const Op op_a : {Op::none, Op::transpose}) {
-        SCOPED_TRACE(fmt::format("{} x {} x {}, {}", m, n, k, op_a == Op::none ? "A" : "Aᵀ"));
-        const auto A = op_a == Op::none ? dice.matrix<T>(m, k) : dice.matrix<T>(k, m);
-        const auto B = dice.matrix<T>(k, n), D = dice.matrix<T>(m, n);
-        const auto D_there = there<T>(backend, D);
-        auto C = there<T>(backend, dice.matrix<T>(m, n));
-        backend.multiply_add(op_a, Op::none, T(-0.5), there<T>(backend, A), there<T>(backend, B), D_there, C);
-        const auto truth = product(op_a, Op::none, -0.5, to_double(A), to_double(B), 1, to_double(D));
-        EXPECT_TRUE(is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(k), norm(A) * norm(B) + norm(D)));
-        EXPECT_TRUE(is_identical<T>(here<T>(backend, D_there), D));
-      }
-    }
-  });
-}
-
 TEST_P(BackendTest, AddProductsAddsBoth) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(115);
@@ -146,7 +126,7 @@ TEST_P(BackendTest, CommitStackIsItsFormulas) {
       }
       const auto S = dice.matrix<T>(d, height + m);
       auto low_there = there<T>(backend, low), S_there = there<T>(backend, S);
-      backend.commit_stack(T(eta), there<T>(backend, H), there<T>(backend, SH), there<T>(backend, high), low_there,
+      backend.commit_stack(T(eta), there<T>(backend, H), there<T>(backend, SH), {}, there<T>(backend, high), low_there,
                            S_there);
 
       const auto change =

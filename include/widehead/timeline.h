@@ -184,6 +184,7 @@ class Timeline {
   std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
   std::vector<Epoch> stale_epochs_;
   std::vector<Index> moving_rows_, matrix_;
+  std::vector<Epoch> starts_;
   Matrix<T> Z_stale_, Z_next_, Z_loaded_, projections_, product_, later_;
 };
 

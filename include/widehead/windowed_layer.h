@@ -115,12 +115,13 @@ class WindowedLayer final : public SphericalLayer<T> {
   GramUpdate<T> gram_update_;
   Matrix<T> T_;                                    // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
   std::vector<Index> known_rows_, known_columns_;  // rows of the minibatch that are fetched, which of them these are
-  Matrix<T> Z_;                                    // d x known_rows_.size(): their V, expressed now
-  Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or W_i; Γ̂
+  Matrix<T> Z_, Z_next_;                           // d x known_rows_.size(): their V, expressed now; in turns
+  Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or V_i U; Γ̂
   Matrix<T> sums_;                                 // d x rows: window parts (Γ_w E)_i, or W_i
   bool touches_window_ = false;                    // whether any row of the minibatch has a part there
-  bool knows_W_ = false;                           // whether W_ has W_i for the rows of the minibatch
+  bool knows_W_ = false;                           // whether W_ + apart_ are W_i for the rows of the minibatch
   MatrixView<T> W_;                                // in the room of sums_ or VtG_
+  MatrixView<T> apart_;                            // (Γ_w E)_i, where it has not been added to anything; or empty
   std::vector<std::int64_t> sum_offsets_;
   std::vector<Index> sum_columns_, sum_entries_;
   // scratch of scores

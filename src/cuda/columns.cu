@@ -81,7 +81,11 @@ void CudaBackend<T>::gather(ConstView<T> V, const Selection& Y, ConstView<T> val
   auto lists = program().lists(Lists::bytes<Index>(Y.offsets.size()) + Lists::bytes<Index>(Y.columns.size()) +
                                Lists::bytes<Index>(Y.entries.size()));
   const auto starts = lists.template take<Index>(Y.offsets.size());
-  for (std::size_t j = 0; j < Y.offsets.size(); ++j) starts.host[j] = static_cast<Index>(Y.offsets[j]);
+  Size most_terms = 0;
+  for (std::size_t j = 0; j < Y.offsets.size(); ++j) {
+    starts.host[j] = static_cast<Index>(Y.offsets[j]);
+    if (j > 0) most_terms = std::max<Size>(most_terms, Y.offsets[j] - Y.offsets[j - 1]);
+  }
   const Index *columns = lists.put(Y.columns), *entries = lists.put(Y.entries);
   write_down({.starts = starts.device,
               .entries = entries,
@@ -90,7 +94,7 @@ void CudaBackend<T>::gather(ConstView<T> V, const Selection& Y, ConstView<T> val
               .X = V,
               .Y = G,
               .rows = static_cast<int>(G.rows)},
-             G.cols, {range(V), range(values)}, {range(G)});
+             G.cols, {range(V), range(values)}, {range(G)}, most_terms);
 }
 
 template <class T>

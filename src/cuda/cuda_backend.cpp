@@ -169,8 +169,8 @@ bool CudaBackend<T>::is_small(Size rows, Size cols, Size depth) const {
 
 namespace {
 
-/// Small tiles where half of the device would be idle otherwise.
-int edge_for(Size rows, Size cols) { return cuda::multiply_tiles(rows, cols, 32) <= 66 ? 16 : 32; }
+/// Small tiles where most of the device would be idle otherwise.
+int edge_for(Size rows, Size cols) { return cuda::multiply_tiles(rows, cols, 32) <= 20 ? 16 : 32; }
 
 /// Whether 16 bytes at a time are possible, and leave nothing over.
 bool is_wide(ConstView<float> X) {
@@ -184,11 +184,11 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
                                        MatrixView<T> C) const {
   cuda::Multiply x{};
   if constexpr (std::is_same_v<T, float>) {
-    x.A = A.data, x.B = B.data, x.C = C.data, x.D = C.data;
-    x.A_stride = static_cast<int>(A.stride), x.B_stride = static_cast<int>(B.stride);
-    x.C_stride = x.D_stride = static_cast<int>(C.stride);
+    x.of[0] = {A.data, B.data, static_cast<int>(A.stride), static_cast<int>(B.stride),
+               static_cast<int>(op_a == Op::none ? A.cols : A.rows)};
+    x.C = C.data;
+    x.C_stride = static_cast<int>(C.stride);
     x.rows = static_cast<int>(C.rows), x.cols = static_cast<int>(C.cols);
-    x.depth = static_cast<int>(op_a == Op::none ? A.cols : A.rows);
     x.alpha = alpha, x.beta = beta;
     x.A_along = op_a == Op::transpose, x.B_along = op_b == Op::none;
     x.wide = is_wide(A) && is_wide(B);
@@ -199,21 +199,12 @@ cuda::Multiply CudaBackend<T>::product(Op op_a, Op op_b, T alpha, ConstView<T> A
 }
 
 template <class T>
-void CudaBackend<T>::add_second(cuda::Multiply& x, ConstView<T> F, ConstView<T> G) const {
+void CudaBackend<T>::add_product(cuda::Multiply& x, ConstView<T> A, ConstView<T> B) const {
   if constexpr (std::is_same_v<T, float>) {
-    x.F = F.data, x.G = G.data;
-    x.F_stride = static_cast<int>(F.stride), x.G_stride = static_cast<int>(G.stride);
-    x.second_depth = static_cast<int>(F.cols);
-    x.wide = x.wide && is_wide(F) && is_wide(G);
+    *std::find_if(x.of, x.of + cuda::most_products, [](const cuda::Factors& of) { return of.depth == 0; }) = {
+        A.data, B.data, static_cast<int>(A.stride), static_cast<int>(B.stride), static_cast<int>(A.cols)};
+    x.wide = x.wide && is_wide(A) && is_wide(B);
     if (!x.wide) x.edge = 32;
-  }
-}
-
-template <class T>
-void CudaBackend<T>::add_to(cuda::Multiply& x, ConstView<T> D) const {
-  if constexpr (std::is_same_v<T, float>) {
-    x.D = D.data, x.D_stride = static_cast<int>(D.stride);
-    x.wide_C = x.wide_C && is_wide(D);
   }
 }
 
@@ -231,9 +222,10 @@ void CudaBackend<T>::write_down(const cuda::Multiply& x, std::initializer_list<c
                                 std::initializer_list<cuda::Range> writes) {
   const Size rows = cuda::multiply_tiles(x.rows, 1, x.edge);
   const Size tiles = x.symmetric ? rows * (rows + 1) / 2 : cuda::multiply_tiles(x.rows, x.cols, x.edge);
-  const auto depth = static_cast<float>(x.depth + x.second_depth);
-  const float cost = x.edge == 16 ? 1.5F + depth / 150 : 1.8F + depth / 100;
-  program().add(cuda::Kind::multiply, tiles, x, reads, writes, cost);
+  int depth = 0;
+  for (const auto& of : x.of) depth += of.depth;
+  const auto deep = static_cast<float>(depth);
+  program().add(cuda::Kind::multiply, tiles, x, reads, writes, {x.edge == 16 ? 0.8F + deep / 100 : 2.6F + deep / 140});
 }
 
 template <class T>
@@ -253,8 +245,7 @@ Size CudaBackend<T>::rows_per_block(Size dim) const {
   template const cuda::Pattern<T>& CudaBackend<T>::pattern(const RowGroups<T>&);                                     \
   template void CudaBackend<T>::gemm(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>);                       \
   template bool CudaBackend<T>::is_small(Size, Size, Size) const;                                                    \
-  template void CudaBackend<T>::add_second(cuda::Multiply&, ConstView<T>, ConstView<T>) const;                       \
-  template void CudaBackend<T>::add_to(cuda::Multiply&, ConstView<T>) const;                                         \
+  template void CudaBackend<T>::add_product(cuda::Multiply&, ConstView<T>, ConstView<T>) const;                      \
   template void CudaBackend<T>::write_sum(cuda::Multiply&, ConstView<T>, MatrixView<T>) const;                       \
   template cuda::Multiply CudaBackend<T>::product(Op, Op, T, ConstView<T>, ConstView<T>, T, MatrixView<T>) const;    \
   template void CudaBackend<T>::write_down(const cuda::Multiply&, std::initializer_list<cuda::Range>,                \

@@ -24,7 +24,10 @@ class CudaBackend final : public Backend<T> {
   std::string device() const override;
   int threads() const override { return 1; }
   void wait() override { synchronize(); }
-  void submit() override { context_->program.start(); }
+  void submit() override {
+    context_->program.start();
+    context_->program.hurry();
+  }
   /// The stream for a launch, after all that was written down; on a thread whose current device is this one. Lists must
   /// be complete by then.
   cudaStream_t stream() const {
@@ -110,7 +113,7 @@ class CudaBackend final : public Backend<T> {
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
-  void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
   void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override;
   void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) override;
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
@@ -126,12 +129,10 @@ class CudaBackend final : public Backend<T> {
   void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                       MatrixView<T> C) override;
   bool overlaps(const GemmShape& product) const override { return is_small(product.m, product.n, product.k); }
-  void multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
-                    MatrixView<T> C) override;
   void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
-  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high, MatrixView<T> low,
                     MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
@@ -149,17 +150,21 @@ class CudaBackend final : public Backend<T> {
     if (elements.rows > 0 && elements.cols > 0) {
       elements.turns = cuda::element_turns(elements.rows, elements.cols);
       program().add(cuda::Kind::elements, cuda::element_tiles(elements.rows, elements.cols), elements, reads, writes,
-                    elements.turns == 1 ? 0.8F : 2.5F);
+                    {elements.turns == 1 ? 0.8F : 2});
     }
   }
-  /// The same for columns that are sums of columns.
+  /// The same for columns that are sums of columns, of so many at most or so.
   void write_down(const cuda::SumColumns<T>& sums, Size columns, std::initializer_list<cuda::Range> reads,
-                  std::initializer_list<cuda::Range> writes) {
+                  std::initializer_list<cuda::Range> writes, Size most_terms = 8) {
     if (sums.rows > 0) {
-      program().add(cuda::Kind::sum_columns, cuda::sum_tiles(columns, sums.rows), sums, reads, writes, 1.5F);
+      program().add(cuda::Kind::sum_columns, cuda::sum_tiles(columns, sums.rows), sums, reads, writes,
+                    {1.3F, most_terms <= 4 ? 1.3F : 2.5F + static_cast<float>(std::min<Size>(most_terms, 256)) / 25});
     }
   }
-  void synchronize() const { cuda::check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+  void synchronize() const {
+    cuda::check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+    context_->program.hurry();
+  }
   /// A list of the host's on the device, for the next instruction or launch.
   template <class U>
   const U* send(std::span<const U> list);
@@ -192,10 +197,8 @@ class CudaBackend final : public Backend<T> {
   void write_down(const cuda::Multiply& product, std::initializer_list<cuda::Range> reads,
                   std::initializer_list<cuda::Range> writes);
   bool add_to_product(cuda::After after, Activation s, ConstView<T> y, MatrixView<T> C);
-  /// To which another is added, of F and G, which are as A and B are.
-  void add_second(cuda::Multiply& product, ConstView<T> F, ConstView<T> G) const;
-  /// Which is added to β D instead of to β C.
-  void add_to(cuda::Multiply& product, ConstView<T> D) const;
+  /// To which another is added, of matrices that lie as its own do, not transposed.
+  void add_product(cuda::Multiply& product, ConstView<T> A, ConstView<T> B) const;
   /// After which sum ← high + C.
   void write_sum(cuda::Multiply& product, ConstView<T> high, MatrixView<T> sum) const;
   bool is_small(Size rows, Size cols, Size depth) const;
@@ -215,6 +218,7 @@ class CudaBackend final : public Backend<T> {
   Matrix<double> q_on_host_, s_on_host_, o_on_host_;             // a loss of the host's
   Matrix<T> a_on_host_, b_on_host_, gamma_on_host_, g_on_host_;  // the same
   JudgeRoom judge_room_;
+  cuda::Program::Mark judging_;  ///< the last instruction that observed and judged
   std::vector<Index> by_matrix_, ends_;  // express_columns: columns in order of their matrices, and where each ends
 };
 

@@ -40,7 +40,7 @@ __device__ void express_few(const Express<T>& x, const Bundle& bundle, int first
     wait_for_batches<0>();
     __syncthreads();
     if (number < bundle.count) {
-#pragma unroll 4
+#pragma unroll 8
       for (int k = group; k < depth; k += 4) {
         const T factor = v[number * pitch + k];
 #pragma unroll
@@ -67,11 +67,11 @@ static_assert(bundle_columns == program_threads / warp_size && bundle_columns ==
 /// A large bundle is multiplied as any other tile.
 __device__ inline void express_many(const Express<float>& x, const Bundle& bundle, int row_tile) {
   Multiply product{};
-  product.A = &x.matrices(0, static_cast<Size>(bundle.matrix) * x.dim), product.B = x.V.data;
-  product.C = x.Z.data, product.D = x.Z.data;
-  product.A_stride = static_cast<int>(x.matrices.stride), product.B_stride = static_cast<int>(x.V.stride);
-  product.C_stride = product.D_stride = static_cast<int>(x.Z.stride);
-  product.rows = product.depth = x.dim, product.cols = bundle.count;
+  product.of[0] = {&x.matrices(0, static_cast<Size>(bundle.matrix) * x.dim), x.V.data,
+                   static_cast<int>(x.matrices.stride), static_cast<int>(x.V.stride), x.dim};
+  product.C = x.Z.data;
+  product.C_stride = static_cast<int>(x.Z.stride);
+  product.rows = x.dim, product.cols = bundle.count;
   product.alpha = 1, product.beta = x.adds ? 1 : 0;
   product.wide_C = x.wide;
   multiply_tile<32, false, true, true, true>(product, row_tile, x.rows + bundle.first, x.columns + bundle.first);

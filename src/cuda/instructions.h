@@ -65,18 +65,22 @@ enum class After : int {
   activate,  ///< c ← s(c + b), b of its row, if there are any
   slope,     ///< c ← c s′, by s(…) = y at its place
 };
-/// C ← α (op(A) op(B) + op(F) op(G)) + βD, in float (multiply.cuh).
+/// Two matrices that are multiplied, and what has to be added up for an element.
+struct Factors {
+  const float *A, *B;
+  int A_stride, B_stride, depth;
+};
+inline constexpr int most_products = 3;
+/// C ← α Σ op(A) op(B) + βC, in float (multiply.cuh).
 struct Multiply {
-  const float *A, *B, *D;
+  Factors of[most_products];  ///< all laid out alike; those after the first, where A and B are across, may be none
   float* C;
-  int A_stride, B_stride, C_stride, D_stride;
-  int rows, cols, depth;
+  int C_stride;
+  int rows, cols;
   float alpha, beta;
-  const float *F, *G;  ///< a second product, laid out like that of A and B, where second_depth > 0
-  int F_stride, G_stride, second_depth;
   bool A_along, B_along;  ///< consecutive along the depth; else across it
   bool wide;              ///< 16 bytes at a time are possible, of either, and leave nothing over
-  bool wide_C;            ///< likewise of C, and of D, `high` and `sum` where there are any
+  bool wide_C;            ///< likewise of C, and of `high` and `sum` where there are any
   int edge;               ///< of a tile: 32 unless wide
   bool symmetric;     ///< as all summands are: the elements below the diagonal go for those above; A and B are across
   const float* high;  ///< with `sum`: sum ← high + C
@@ -120,11 +124,7 @@ struct SumColumns {
   DeviceView<T> Y = {};
   int rows = 0;
   T alpha = 1;
-  bool add = false;     ///< to what is there
-  bool splits = false;  ///< and then Backend::split_gradient, with Γ̂ = Y
-  DeviceView<T> H_hat = {}, grad = {}, C = {};
-  const T* a = nullptr;
-  T c = 1;
+  bool add = false;  ///< to what is there
 };
 
 inline constexpr int dots_each = program_threads / warp_size;
@@ -181,11 +181,16 @@ struct Observe {
 
 inline constexpr int judged_at_once = 2;
 inline Size judged_tiles(Size examples) { return (examples + judged_at_once - 1) / judged_at_once; }
-/// One after the other, for few targets an example.
+/// One after the other, for few targets an example; and then, each if asked for, Γ̂ = (Z + sums) Γ, which is
+/// Backend::combine_targets, and Backend::split_gradient.
 template <class T>
 struct ObserveAndJudge {
   Observe<T> observe;
   Judge<T> judge;
+  bool combines = false, splits = false;
+  bool a_is_one = true;
+  T c = 1;
+  DeviceView<T> Gamma_hat = {}, H_hat = {}, grad = {}, C = {};
 };
 
 struct Summarize {

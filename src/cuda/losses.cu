@@ -69,11 +69,15 @@ const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size ou
   const auto opinion_range = range(room, count);
   const std::initializer_list<cuda::Range> reads = {range(x.q), range(x.s), range(x.o)};
   const std::initializer_list<cuda::Range> writes = {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range};
-  const auto* observing = program().template last<cuda::Observe<T>>(cuda::Kind::observe);
-  const bool together = observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
-                        program().replace_last(cuda::Kind::observe_and_judge, cuda::judged_tiles(Y.examples()),
-                                               cuda::ObserveAndJudge<T>{*observing, judge}, reads, writes);
+  const auto last = program().last();
+  const auto* observing = program().template find<cuda::Observe<T>>(last, cuda::Kind::observe);
+  const bool together =
+      observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
+      program().extend(last, cuda::Kind::observe_and_judge,
+                       cuda::ObserveAndJudge<T>{.observe = *observing, .judge = judge}, reads, writes,
+                       cuda::judged_tiles(Y.examples()), {3.5F});
   if (!together) program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, reads, writes);
+  judging_ = together ? last : cuda::Program::Mark{};
   const cuda::Summarize summarize{static_cast<int>(m), opinions, summary, ledger};
   program().add(cuda::Kind::summarize, 1, summarize, {opinion_range},
                 {ledger != nullptr ? range(ledger, 2) : range(summary, 1)});

@@ -98,14 +98,24 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     column_tile = tile - row_tile * (row_tile + 1) / 2;
   }
   const int first_row = row_tile * edge, first_column = column_tile * edge;
-  const int first_slices = (x.depth + slice_depth - 1) / slice_depth;
-  const int slices = first_slices + (x.second_depth + slice_depth - 1) / slice_depth;
-  Fetcher<edge, A_along, wide> of_A({x.A, x.A_stride, x.rows, nullptr}, first_row, x.depth);
-  Fetcher<edge, B_along, wide> of_B({x.B, x.B_stride, x.cols, named ? B_names : nullptr}, first_column, x.depth);
+  const auto slices_of = [&](int p) { return (x.of[p].depth + slice_depth - 1) / slice_depth; };
+  constexpr bool several = !A_along && !named;
+  int slices = slices_of(0), before_next = slices, product = 0;
+  if constexpr (several) {
+#pragma unroll
+    for (int p = 1; p < most_products; ++p) slices += slices_of(p);
+  }
+  Fetcher<edge, A_along, wide> of_A({x.of[0].A, x.of[0].A_stride, x.rows, nullptr}, first_row, x.of[0].depth);
+  Fetcher<edge, B_along, wide> of_B({x.of[0].B, x.of[0].B_stride, x.cols, named ? B_names : nullptr}, first_column,
+                                    x.of[0].depth);
   const auto fetch = [&](int s, float* to) {
-    if (!A_along && s == first_slices && s < slices) {  // the second product
-      of_A = {Operand{x.F, x.F_stride, x.rows, nullptr}, first_row, x.second_depth};
-      of_B = {Operand{x.G, x.G_stride, x.cols, nullptr}, first_column, x.second_depth};
+    if constexpr (several) {
+      if (s == before_next && s < slices) {
+        const Factors& next = x.of[++product];
+        before_next += slices_of(product);
+        of_A = {Operand{next.A, next.A_stride, x.rows, nullptr}, first_row, next.depth};
+        of_B = {Operand{next.B, next.B_stride, x.cols, nullptr}, first_column, next.depth};
+      }
     }
     if (s < slices) {
       of_A.fetch(to);
@@ -123,7 +133,7 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   const int there = column < x.cols ? x.rows - row : 0;
   const Size target = named && there > 0 ? C_names[column] : column;
   float held[each] = {}, above[each] = {};
-  if (x.beta != 0) load(global(x.D) + (row + target * x.D_stride), there, x.wide_C, held);
+  if (x.beta != 0) load(global(x.C) + (row + target * x.C_stride), there, x.wide_C, held);
   if (x.sum != nullptr) {
     load(global(x.high) + (row + static_cast<Size>(column) * x.high_stride), there, x.wide_C, above);
   }
@@ -197,19 +207,30 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
 #pragma unroll
     for (int i = 0; i < each; ++i) turned[c * (edge + 1) + r + i] = value[i];
     __syncthreads();
-    const auto put = [&](int i, int j, float value) {
-      if (i >= x.rows || j >= x.cols) return;
-      x.C[i + static_cast<Size>(j) * x.C_stride] = value;
-      if (x.sum != nullptr) {
-        x.sum[i + static_cast<Size>(j) * x.sum_stride] = x.high[i + static_cast<Size>(j) * x.high_stride] + value;
-      }
+    const auto put = [&](int i, int j, const float(&values)[each], float(&above_them)[each]) {
+      const int within = j < x.cols ? x.rows - i : 0;
+      store(values, within, x.wide_C, global(x.C) + (i + static_cast<Size>(j) * x.C_stride));
+      if (x.sum == nullptr) return;
+#pragma unroll
+      for (int k = 0; k < each; ++k) above_them[k] += values[k];
+      store(above_them, within, x.wide_C, global(x.sum) + (i + static_cast<Size>(j) * x.sum_stride));
     };
+    float mirrored[each];
 #pragma unroll
     for (int i = 0; i < each; ++i) {
-      const float mirrored = turned[(r + i) * (edge + 1) + c];
-      put(row + i, column, row + i >= column ? value[i] : mirrored);
-      if (row_tile != column_tile) put(first_column + r + i, first_row + c, mirrored);
+      mirrored[i] = turned[(r + i) * (edge + 1) + c];
+      if (row + i < column) value[i] = mirrored[i];
     }
+    if (row_tile != column_tile) {
+      float above_there[each] = {};
+      const int i = first_column + r, j = first_row + c;
+      if (x.sum != nullptr) {
+        load(global(x.high) + (i + static_cast<Size>(j) * x.high_stride), j < x.cols ? x.rows - i : 0, x.wide_C,
+             above_there);
+      }
+      put(i, j, mirrored, above_there);
+    }
+    put(row, column, value, above);
     __syncthreads();
   }
 }

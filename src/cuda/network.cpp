@@ -12,7 +12,8 @@ using cuda::range;
 template <class T>
 bool CudaBackend<T>::add_to_product(cuda::After after, Activation s, ConstView<T> y, MatrixView<T> C) {
   if constexpr (std::is_same_v<T, float>) {
-    const auto* product = program().template last<cuda::Multiply>(cuda::Kind::multiply);
+    const auto last = program().last();
+    const auto* product = program().template find<cuda::Multiply>(last, cuda::Kind::multiply);
     if (product == nullptr || product->C != C.data || product->C_stride != C.stride || product->rows != C.rows ||
         product->cols != C.cols || product->after != cuda::After::nothing || product->symmetric ||
         product->sum != nullptr) {
@@ -21,8 +22,7 @@ bool CudaBackend<T>::add_to_product(cuda::After after, Activation s, ConstView<T
     auto both = *product;
     both.after = after, both.activation = s;
     both.y = y.data, both.y_stride = static_cast<int>(y.stride);
-    return program().replace_last(cuda::Kind::multiply, cuda::multiply_tiles(C.rows, C.cols, both.edge), both,
-                                  {range(y)}, {range(C)});
+    return program().extend(last, cuda::Kind::multiply, both, {range(y)}, {range(C)});
   }
   return false;
 }

@@ -12,7 +12,8 @@ namespace widehead::cuda {
 namespace {
 
 constexpr Size most_tiles = std::numeric_limits<int>::max() / 2;  // of a phase: blocks count beyond the last
-constexpr std::size_t first_limit = 32;  // after somebody asked, who waits perhaps: the device is not kept waiting
+constexpr float hardly = 0.5F;  // µs by which a phase may be longer for an instruction to be over sooner
+constexpr std::size_t no_owner = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t least_bytes = std::size_t{1} << 20;  // of a slot, so that it grows seldom
 
 }  // namespace
@@ -29,7 +30,7 @@ bool pieces_overlap(const Range& a, const Range& b) {
 Program::Program(const Device& device, const Stream& stream, Memory& pinned, Memory& memory)
     : device_(device), stream_(stream), pinned_(pinned), memory_(memory) {
   phase_of_.reserve(most_instructions);
-  limit_ = first_limit;
+  efforts_.reserve(most_instructions);
 }
 
 /// A slot with room for lists of so many bytes, whose last program has left the host.
@@ -58,83 +59,118 @@ Lists Program::lists(std::size_t bytes) {
   return lists;
 }
 
-/// Whether something that reads and writes this must not be done beside the first so many of a phase.
+/// Whether something that reads and writes this must not be done beside the instructions of a phase, but for one.
 bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, const Phase& phase,
-                       std::size_t known_reads, std::size_t known_writes) {
-  const auto met = [](const std::vector<Range>& known, std::size_t count, std::initializer_list<Range> ranges) {
-    const auto end = known.begin() + static_cast<std::ptrdiff_t>(count);
+                       std::size_t but) {
+  const auto met = [&](const std::vector<Owned>& known, std::initializer_list<Range> ranges) {
     return std::any_of(ranges.begin(), ranges.end(), [&](const Range& a) {
-      return std::any_of(known.begin(), end, [&](const Range& b) { return overlap(a, b); });
+      return std::any_of(known.begin(), known.end(),
+                         [&](const Owned& b) { return overlap(a, b.range) && b.owner != but; });
     });
   };
-  return met(phase.writes, known_writes, reads) || met(phase.writes, known_writes, writes) ||
-         met(phase.reads, known_reads, writes);
+  return met(phase.writes, reads) || met(phase.writes, writes) || met(phase.reads, writes);
 }
 
-bool Program::conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes,
-                       std::size_t phase) const {
-  return conflict(reads, writes, phases_[phase], phases_[phase].reads.size(), phases_[phase].writes.size());
-}
-
-/// Whether it must not be done in the phase of the last instruction, by that.
-bool Program::conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const {
-  const std::size_t own = phase_of_.back();
-  for (std::size_t later = own + 1; later < phase_count_; ++later) {
-    if (conflict(reads, writes, later)) return true;
+/// Whether this may be read and written by an instruction besides what it does: no other one beside it or behind it has
+/// to do with it.
+bool Program::can_extend(std::size_t number, std::initializer_list<Range> reads,
+                         std::initializer_list<Range> writes) const {
+  for (std::size_t phase = phase_of_[number]; phase < phase_count_; ++phase) {
+    if (conflict(reads, writes, phases_[phase], number)) return false;
   }
-  return conflict(reads, writes, phases_[own], last_reads_, last_writes_);
+  return true;
 }
 
-/// The first phase with blocks to spare behind the last one that conflicts; else the last, or a new one where that
-/// conflicts or could not count its tiles.
-std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads,
-                               std::initializer_list<Range> writes) const {
-  std::size_t first = phase_count_;
-  while (first > 0 && !conflict(reads, writes, first - 1)) --first;
-  if (first == phase_count_) return first;
-  const auto has_room = [&](std::size_t phase, Size most) {
-    return phases_[phase].instructions < most_at_once && phases_[phase].tiles + tiles <= most;
+/// How long a phase would take with so many tiles more, about. Where there are more tiles than blocks, some block begins
+/// a second one when it is done with the shortest of the first.
+float Program::time_of(const Phase& phase, Size tiles, Effort effort) const {
+  const float longest = std::max(phase.longest, tiles > 0 ? effort.longest : 0);
+  if (phase.tiles + tiles <= most_blocks_) return longest;
+  Size begun = 0;
+  float first = 0, second = 0, work = 0;
+  const auto begin = [&](float tile, Size count) {
+    if (begun < most_blocks_) first = tile;
+    begun += count;
+    if (begun > most_blocks_ && second == 0) second = tile;
+    work += tile * static_cast<float>(count);
   };
-  for (std::size_t phase = first; phase < phase_count_; ++phase) {
-    if (has_room(phase, most_blocks_)) return phase;
+  bool has_begun = tiles == 0;
+  for (const auto& [tile, count] : phase.loads) {
+    if (!has_begun && tile < effort.tile) {
+      begin(effort.tile, tiles);
+      has_begun = true;
+    }
+    begin(tile, count);
   }
-  return has_room(phase_count_ - 1, most_tiles) ? phase_count_ - 1 : phase_count_;
+  if (!has_begun) begin(effort.tile, tiles);
+  return std::max({longest, first + second, work / static_cast<float>(most_blocks_) + second / 2});
 }
 
-/// The last instruction has so many tiles, and reads and writes this.
-void Program::extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) {
-  auto& phase = phases_[phase_of_.back()];
-  phase.reads.insert(phase.reads.end(), reads);
-  phase.writes.insert(phase.writes.end(), writes);
-  phase.tiles += tiles;
-  last_->tiles = static_cast<int>(tiles);
+/// Of the phases behind the last one that conflicts, the first that becomes hardly longer than any other would; a new
+/// one where the last conflicts, or none has room.
+std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes,
+                               Effort effort) const {
+  std::size_t first = phase_count_;
+  while (first > 0 && !conflict(reads, writes, phases_[first - 1], no_owner)) --first;
+  const auto longer_by = [&](std::size_t phase) {
+    const Phase& there = phases_[phase];
+    const bool has_room = there.loads.size() < most_at_once && there.tiles + tiles <= most_tiles;
+    return has_room ? time_of(there, tiles, effort) - time_of(there, 0, {}) : std::numeric_limits<float>::infinity();
+  };
+  float least = std::numeric_limits<float>::infinity();
+  for (std::size_t phase = first; phase < phase_count_; ++phase) least = std::min(least, longer_by(phase));
+  for (std::size_t phase = first; phase < phase_count_; ++phase) {
+    if (longer_by(phase) < least + hardly) return phase;
+  }
+  return phase_count_;
+}
+
+void Program::set_tiles(std::size_t number, Size tiles, Effort effort) {
+  auto& phase = phases_[phase_of_[number]];
+  auto& instruction = at(number);
+  const auto is_longer = [](const auto& a, const auto& b) { return a.first > b.first; };
+  if (instruction.tiles > 0) {
+    phase.loads.erase(std::find(phase.loads.begin(), phase.loads.end(),
+                                std::pair{efforts_[number].tile, static_cast<Size>(instruction.tiles)}));
+  }
+  const std::pair load{effort.tile, tiles};
+  phase.loads.insert(std::upper_bound(phase.loads.begin(), phase.loads.end(), load, is_longer), load);
+  phase.tiles += tiles - instruction.tiles;
+  phase.longest = std::max(phase.longest, effort.longest);
+  instruction.tiles = static_cast<int>(tiles);
+  efforts_[number] = effort;
+}
+
+void Program::note(std::size_t number, std::initializer_list<Range> reads, std::initializer_list<Range> writes) {
+  auto& phase = phases_[phase_of_[number]];
+  for (const Range& range : reads) phase.reads.push_back({range, number});
+  for (const Range& range : writes) phase.writes.push_back({range, number});
 }
 
 Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> reads,
-                           std::initializer_list<Range> writes) {
+                           std::initializer_list<Range> writes, Effort effort) {
   if (tiles > most_tiles) {
     throw std::length_error(fmt::format("CUDA: an operation of {} tiles is too large", tiles));
   }
-  if (phase_of_.size() == limit_) {
-    const std::size_t next = std::min<std::size_t>(2 * limit_, most_instructions);
-    start();
-    limit_ = next;
-  }
+  if (phase_of_.size() == limit_) start();
   if (!open_) open(0);
-  const std::size_t phase = phase_count_ > 0 ? phase_for(tiles, reads, writes) : 0;
+  const std::size_t phase = phase_for(tiles, reads, writes, effort), number = phase_of_.size();
   if (phase == phase_count_) {
     if (++phase_count_ > phases_.size()) phases_.emplace_back();
-    phases_[phase].reads.clear();
-    phases_[phase].writes.clear();
-    phases_[phase].tiles = 0;
-    phases_[phase].instructions = 0;
+    auto& fresh = phases_[phase];
+    fresh.reads.clear();
+    fresh.writes.clear();
+    fresh.loads.clear();
+    fresh.tiles = 0;
+    fresh.longest = 0;
   }
-  last_reads_ = phases_[phase].reads.size();
-  last_writes_ = phases_[phase].writes.size();
-  ++phases_[phase].instructions;
-  (--last_)->kind = kind;
+  --last_;
+  last_->kind = kind;
+  last_->tiles = 0;
   phase_of_.push_back(phase);
-  extend(tiles, reads, writes);
+  efforts_.emplace_back();
+  set_tiles(number, tiles, effort);
+  note(number, reads, writes);
   return *last_;
 }
 
@@ -150,7 +186,8 @@ void Program::write_plan(Plan& plan) {
     const std::size_t phase = phase_of_[k];
     const int first = plan.starts[phase];
     int place = first + plan.taken[phase]++;  // as by insertion: there are few
-    for (; place > first && instruction(plan.order[place - 1]).cost < instruction(static_cast<int>(k)).cost; --place) {
+    const auto longest = [&](int number) { return efforts_[static_cast<std::size_t>(number)].longest; };
+    for (; place > first && longest(plan.order[place - 1]) < longest(static_cast<int>(k)); --place) {
       plan.order[place] = plan.order[place - 1];
     }
     plan.order[place] = static_cast<int>(k);
@@ -166,8 +203,8 @@ void Program::write_plan(Plan& plan) {
 }
 
 void Program::start() {
-  limit_ = first_limit;
   if (!open_) return;
+  limit_ = std::min<std::size_t>(2 * limit_, most_instructions);
   device_.make_current();
   auto& slot = *slots_[slot_];
   std::byte *host = slot.host.room<std::byte>(slot.size), *on_device = slot.device.room<std::byte>(slot.size);
@@ -181,6 +218,7 @@ void Program::start() {
   slot.sent.record(copies_.get());
   slot.sent.block(stream_.get());
   phase_of_.clear();
+  efforts_.clear();
   phase_count_ = 0;
   open_ = false;
   slot_ = (slot_ + 1) % slots_.size();

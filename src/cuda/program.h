@@ -3,8 +3,8 @@
 /// takes. So they are only written down when they are asked for, with the lists of the host's that they need, and go to
 /// the device together: one upload, which overlaps with what the device is doing meanwhile, and one launch. All blocks
 /// go through the instructions (program.cu), taking tiles of them as they get on, and meet where one needs what another
-/// wrote since they last met. Between two meetings is a phase; an instruction need not be in the last one, if an
-/// earlier one has blocks to spare and nothing that it depends on comes later.
+/// wrote since they last met. Between two meetings is a phase; an instruction need not be in the last one, if it costs
+/// less time in an earlier one and nothing that it depends on comes later.
 
 #include <array>
 #include <cstddef>
@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "resources.h"
@@ -35,15 +36,15 @@ enum class Kind : int {
   sum_rows,
 };
 
-inline constexpr std::size_t argument_bytes = 384;
+inline constexpr std::size_t argument_bytes = 464;
 struct alignas(16) Instruction {
   Kind kind;
   int tiles;   ///< what there is to do, in pieces that a block does at a time
   int before;  ///< tiles of its phase that come before its own
-  float cost;  ///< of a tile, in µs or so: for the host, which has those begin first that take longest
   alignas(16) std::byte arguments[argument_bytes];
 };
 inline constexpr int most_instructions = 128;
+inline constexpr int first_limit = 32;       ///< of a program after somebody waited; the next ones are longer and longer
 inline constexpr int most_at_once = 16;      ///< of a phase: those of two lie in shared memory
 inline constexpr int most_processors = 256;  ///< beyond, some are taken for others
 inline constexpr int program_threads = 256;
@@ -57,6 +58,11 @@ struct Plan {
   int first, others;                  ///< blocks that are first on their multiprocessor, and those that are not
   int arrived;                        ///< blocks, at all meetings so far
   int taken[most_instructions];       ///< tiles of each phase beyond those that blocks begin with
+};
+
+/// How long a tile takes, in µs or so, and the longest of them, which begin first where they are much longer.
+struct Effort {
+  float tile = 1, longest = tile;
 };
 
 /// What an operation reads or writes: pieces of `width` bytes, `stride` apart, the last of which ends at `end`; nothing
@@ -142,38 +148,48 @@ class Program {
   /// Room for lists of so many bytes (Lists::bytes, added up).
   Lists lists(std::size_t bytes);
 
-  /// The next instruction. Its lists need not be among the ranges. The cost of a tile is in µs or so.
+  /// The next instruction. Its lists need not be among the ranges.
   template <class Arguments>
   void add(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
-           std::initializer_list<Range> writes, float cost = 1) {
+           std::initializer_list<Range> writes, Effort effort = {}) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
     if (tiles <= 0) return;
-    auto& instruction = next(kind, tiles, reads, writes);
-    instruction.cost = cost;
+    auto& instruction = next(kind, tiles, reads, writes, effort);
     std::memcpy(instruction.arguments, &arguments, sizeof(Arguments));
   }
-  /// The arguments of the last instruction, if that is of this kind; else nullptr.
+
+  /// One of the instructions, as long as its program is being written.
+  struct Mark {
+    std::uint64_t program = 0;
+    std::size_t number = 0;
+  };
+  /// The last instruction; that of no program where there is none.
+  Mark last() const { return phase_of_.empty() ? Mark{} : Mark{number_, phase_of_.size() - 1}; }
+  /// The arguments of an instruction, if it is still there and of this kind; else nullptr.
   template <class Arguments>
-  const Arguments* last(Kind kind) const {
-    if (phase_of_.empty() || last_->kind != kind) return nullptr;
-    return reinterpret_cast<const Arguments*>(last_->arguments);
+  const Arguments* find(Mark mark, Kind kind) const {
+    if (mark.program != number_ || phase_of_.empty() || at(mark.number).kind != kind) return nullptr;
+    return reinterpret_cast<const Arguments*>(at(mark.number).arguments);
   }
-  /// Makes of the last instruction another one, which does what it did and reads and writes this besides, where that is
-  /// its own business: false where others in its phase, or later ones, have to do with it.
+  /// Makes of an instruction another one, which does what it did and reads and writes this besides, where that is its
+  /// own business: false where others in its phase, or later ones, have to do with it. It has as many tiles as before
+  /// unless it is told.
   template <class Arguments>
-  bool replace_last(Kind kind, Size tiles, const Arguments& arguments, std::initializer_list<Range> reads,
-                    std::initializer_list<Range> writes) {
+  bool extend(Mark mark, Kind kind, const Arguments& arguments, std::initializer_list<Range> reads,
+              std::initializer_list<Range> writes, Size tiles = 0, Effort effort = {}) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
-    if (conflict_beside_last(reads, writes)) return false;
-    last_->kind = kind;
-    phases_[phase_of_.back()].tiles -= last_->tiles;
-    extend(tiles, reads, writes);
-    std::memcpy(last_->arguments, &arguments, sizeof(Arguments));
+    if (!can_extend(mark.number, reads, writes)) return false;
+    at(mark.number).kind = kind;
+    if (tiles > 0) set_tiles(mark.number, tiles, effort);
+    note(mark.number, reads, writes);
+    std::memcpy(at(mark.number).arguments, &arguments, sizeof(Arguments));
     return true;
   }
 
   /// What has been written goes to the device. Lists are there for whatever is launched on the stream after it.
   void start();
+  /// Somebody waits for the device, or will: it is not to be kept waiting for a long program after that.
+  void hurry() { limit_ = first_limit; }
 
  private:
   /// Where a program lies while it is on its way, on both sides: instructions, the last first, up to `heads`; then the
@@ -187,19 +203,30 @@ class Program {
     Event sent;  ///< the host's bytes have been read
     Event done;  ///< all that used the device's bytes is done
   };
-  struct Phase {
-    std::vector<Range> reads, writes;
-    Size tiles = 0;
-    int instructions = 0;
+  /// A range, and the number of the instruction whose it is.
+  struct Owned {
+    Range range;
+    std::size_t owner;
   };
-  Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
+  struct Phase {
+    std::vector<Owned> reads, writes;
+    std::vector<std::pair<float, Size>> loads;  ///< what a tile takes, and how many there are; the longest first
+    Size tiles = 0;
+    float longest = 0;  ///< of a tile
+  };
+  Instruction& at(std::size_t number) { return last_[phase_of_.size() - 1 - number]; }
+  const Instruction& at(std::size_t number) const { return last_[phase_of_.size() - 1 - number]; }
+  Instruction& next(Kind kind, Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes,
+                    Effort effort);
   static bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, const Phase& phase,
-                       std::size_t known_reads, std::size_t known_writes);
-  bool conflict(std::initializer_list<Range> reads, std::initializer_list<Range> writes, std::size_t phase) const;
-  bool conflict_beside_last(std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
-  std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
+                       std::size_t but);
+  bool can_extend(std::size_t number, std::initializer_list<Range> reads, std::initializer_list<Range> writes) const;
+  float time_of(const Phase& phase, Size tiles, Effort effort) const;
+  std::size_t phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes,
+                        Effort effort) const;
+  void set_tiles(std::size_t number, Size tiles, Effort effort);
+  void note(std::size_t number, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void write_plan(Plan& plan);
-  void extend(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes);
   void open(std::size_t bytes);
 
   const Device& device_;
@@ -217,10 +244,10 @@ class Program {
   std::uint64_t number_ = 1;
   Instruction* last_ = nullptr;        ///< of the instructions; those before it come after it, in the slot
   std::vector<std::size_t> phase_of_;  ///< of each, in the order in which they were asked for
+  std::vector<Effort> efforts_;        ///< likewise
   std::vector<Phase> phases_;          ///< those beyond phase_count_ only keep their memory
   std::size_t phase_count_ = 0;
-  std::size_t limit_ = 0;                         ///< instructions with which it goes to the device unasked
-  std::size_t last_reads_ = 0, last_writes_ = 0;  ///< where those of the last instruction begin, in its phase
+  std::size_t limit_ = first_limit;  ///< instructions with which it goes to the device unasked
 };
 
 }  // namespace widehead::cuda

@@ -8,7 +8,8 @@ namespace widehead::cuda {
 
 // ── sums of columns ────────────────────────────────────────────────────────────────────────────────
 
-/// 512 rows of one column. A thread has two rows of a short sum; in a long one warps take the terms in turns.
+/// 512 rows of one column; a thread has two of them. Few terms are read as they are met. Of many, as many as there is
+/// room for are on their way to shared memory together: who waits for each by itself is waited for by all.
 template <class T>
 __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
   const int row_tiles = (x.rows + sum_rows_each - 1) / sum_rows_each;
@@ -17,17 +18,8 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
   T* result = &x.Y(0, x.to == nullptr ? c : x.to[c]);
   const auto entry = [&](Index k) { return x.order == nullptr ? k : x.order[k]; };
   const auto value = [&](Index e) { return x.alpha * x.values[x.entries == nullptr ? e : x.entries[e]]; };
-  const auto column = [&](Index e) { return &x.X(0, x.columns == nullptr ? e : x.columns[e]); };
-  const auto before = [&](int i) { return x.add ? result[i] : T(0); };
-  const auto finish = [&](int i, T sum) {
-    result[i] = sum;
-    if (!x.splits) return;
-    const T h = x.a == nullptr ? x.H_hat(i, c) : x.a[c] * x.H_hat(i, c), gradient = 2 * h + sum;
-    x.grad(i, c) = gradient;
-    x.C(i, c) = h + sum;
-    x.H_hat(i, c) = x.c * gradient;
-  };
-  constexpr int few = 4, warps = program_threads / warp_size, own_rows = sum_rows_each / program_threads;
+  const auto column = [&](Index e) { return x.columns == nullptr ? e : x.columns[e]; };
+  constexpr int few = 4, own_rows = sum_rows_each / program_threads;
   const auto for_own_rows = [&](const auto& f) {
 #pragma unroll
     for (int p = 0; p < own_rows; ++p) {
@@ -35,50 +27,56 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
       if (i < x.rows) f(i, p);
     }
   };
+  T sums[own_rows] = {};
+  if (x.add) for_own_rows([&](int i, int p) { sums[p] = result[i]; });
   if (last - first <= few) {
-    T sums[own_rows] = {};
-    for_own_rows([&](int i, int p) { sums[p] = before(i); });
     for (Index k = first; k < last; ++k) {
       const Index e = entry(k);
       const T factor = value(e);
-      const T* from = column(e);
+      const T* from = &x.X(0, column(e));
       for_own_rows([&](int i, int p) { sums[p] += factor * from[i]; });
     }
-    for_own_rows([&](int i, int p) { finish(i, sums[p]); });
-    return;
-  }
-  constexpr int each = sum_rows_each / warp_size;
-  const int warp = thread / warp_size, lane = thread % warp_size;
-  T sums[each] = {};
-  for (Index start = first + warp; start < last; start += warps * warp_size) {
-    // A lane looks up a term of its own; then all go over them.
-    const Index own = start + warps * lane, terms = (last - start + warps - 1) / warps;
-    const Index e = own < last ? entry(own) : Index{0};
-    const T own_factor = own < last ? value(e) : T(0);
-    const Index own_column = own < last ? (x.columns == nullptr ? e : x.columns[e]) : Index{0};
-    const int count = terms < warp_size ? terms : warp_size;
-#pragma unroll 1
-    for (int t = 0; t < count; ++t) {
-      const T factor = __shfl_sync(0xffffffffU, own_factor, t);
-      const T* from = &x.X(first_row, __shfl_sync(0xffffffffU, own_column, t));
-#pragma unroll
-      for (int p = 0; p < each; ++p) {
-        const int r = lane + p * warp_size;
-        if (first_row + r < x.rows) sums[p] += factor * from[r];
+  } else {
+    constexpr int piece = 16 / static_cast<int>(sizeof(T)), most_terms = program_threads;
+    T* factors = reinterpret_cast<T*>(pool());  // of the terms at hand
+    auto* columns = reinterpret_cast<Index*>(factors + most_terms);
+    T* terms = reinterpret_cast<T*>(columns + most_terms);
+    constexpr int room = (program_shared_bytes - most_terms * static_cast<int>(sizeof(T) + sizeof(Index))) /
+                         static_cast<int>(sizeof(T));
+    const int rows = min(x.rows - first_row, sum_rows_each), pieces = (rows + piece - 1) / piece;
+    const int at_once = min(most_terms, room / (pieces * piece));
+    const bool wide = reinterpret_cast<std::uintptr_t>(x.X.data) % 16 == 0 && x.X.stride % piece == 0;
+    for (Index start = first; start < last; start += at_once) {
+      const int count = min(static_cast<int>(last - start), at_once);
+      if (thread < count) {
+        const Index e = entry(start + thread);
+        factors[thread] = value(e);
+        columns[thread] = column(e);
       }
+      __syncthreads();
+      for (int t = thread / warp_size; t < count; t += program_threads / warp_size) {  // a warp a term
+        const T* from = &x.X(first_row, columns[t]);
+        for (int at = thread % warp_size * piece; at < rows; at += warp_size * piece) {
+          const int valid = min(rows - at, piece);
+          T* to = terms + (t * pieces * piece + at);
+          if (wide) {
+            fetch_piece<true>(to, from + at, valid);
+          } else {
+            fetch_piece<false>(to, from + at, valid);
+          }
+        }
+      }
+      close_batch();
+      wait_for_batches<0>();
+      __syncthreads();
+      for_own_rows([&](int i, int p) {
+#pragma unroll 4
+        for (int t = 0; t < count; ++t) sums[p] += factors[t] * terms[t * pieces * piece + i - first_row];
+      });
+      __syncthreads();
     }
   }
-  T* parts = reinterpret_cast<T*>(pool());  // warps x 512
-#pragma unroll
-  for (int p = 0; p < each; ++p) parts[warp * sum_rows_each + lane + p * warp_size] = sums[p];
-  __syncthreads();
-  for_own_rows([&](int i, int) {
-    T sum = before(i);
-#pragma unroll
-    for (int w = 0; w < warps; ++w) sum += parts[w * sum_rows_each + i - first_row];
-    finish(i, sum);
-  });
-  __syncthreads();
+  for_own_rows([&](int i, int p) { result[i] = sums[p]; });
 }
 
 /// 32 rows, eight columns at a time.

@@ -53,9 +53,9 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
   for (std::size_t k = 0; k < rows.size(); ++k) sources.host[k] = rows[static_cast<std::size_t>(by_matrix_[k])];
   const cuda::Express<T> express{V,    matrices, Z, bundles.device, columns, sources.device, static_cast<int>(Z.rows),
                                  wide, adds};
-  const float cost = bundles.host[0].count > cuda::bundle_columns ? 4.5F : 2.5F;
+  const bool has_many = bundles.host[0].count > cuda::bundle_columns;
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
-                {range(Z)}, cost);
+                {range(Z)}, {3.5F, has_many ? 5.5F : 3.5F});
 }
 
 template <class T>
@@ -75,40 +75,52 @@ void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstVi
                                  !sums.empty(),
                                  pattern(Y)};
   program().add(cuda::Kind::observe, cuda::dot_tiles(H.cols + Y.nonzeros()), observe,
-                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, 5);
+                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, {5});
 }
 
+/// Where the examples of these targets are judged in the same program, by the block that judges an example.
 template <class T>
 void CudaBackend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y, ConstView<T> values,
                                      MatrixView<T> G, MatrixView<T> F) {
   const auto& y = pattern(Y);
-  const auto combine = [&](ConstView<T> X, MatrixView<T> result) {
+  const auto* judging = program().template find<cuda::ObserveAndJudge<T>>(judging_, cuda::Kind::observe_and_judge);
+  if (judging != nullptr && !judging->combines && judging->judge.g == values.data &&
+      judging->observe.Y.example_starts == y.example_starts && judging->observe.Z.data == Z.data &&
+      judging->observe.sums.data == sums.data && F.empty()) {
+    auto more = *judging;
+    more.combines = true;
+    more.Gamma_hat = G;
+    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {}, {range(G)})) return;
+  }
+  const auto combine = [&](ConstView<T> X, bool adds, MatrixView<T> result) {
     write_down({.starts = y.example_starts,
                 .order = y.by_example,
                 .columns = y.groups,
                 .values = values.data,
                 .X = X,
                 .Y = result,
-                .rows = static_cast<int>(result.rows)},
-               result.cols, {range(X), range(values)}, {range(result)});
+                .rows = static_cast<int>(result.rows),
+                .add = adds},
+               result.cols, {range(X), range(values), range(adds ? result : MatrixView<T>())}, {range(result)});
   };
-  combine(Z, G);
-  if (!sums.empty()) combine(sums, F);
+  combine(Z, false, G);
+  if (!sums.empty()) combine(sums, F.empty(), F.empty() ? G : F);
 }
 
+/// Where Γ̂ was made by whoever judges, by it as well.
 template <class T>
 void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                     MatrixView<T> grad, MatrixView<T> C) {
-  const auto* combining = program().template last<cuda::SumColumns<T>>(cuda::Kind::sum_columns);
-  if (combining != nullptr && combining->Y.data == Gamma_hat.data && combining->to == nullptr && !combining->splits &&
-      grad.cols > 0) {
-    auto both = *combining;
-    both.splits = true;
-    both.H_hat = H_hat, both.grad = grad, both.C = C;
-    both.a = a.data;
-    both.c = c;
-    if (program().replace_last(cuda::Kind::sum_columns, cuda::sum_tiles(grad.cols, grad.rows), both,
-                               {range(a), range(H_hat)}, {range(H_hat), range(grad), range(C)})) {
+  const auto* judging = program().template find<cuda::ObserveAndJudge<T>>(judging_, cuda::Kind::observe_and_judge);
+  if (judging != nullptr && judging->combines && !judging->splits && judging->Gamma_hat.data == Gamma_hat.data &&
+      judging->observe.H_hat.data == H_hat.data && (a.empty() || a.data == judging->judge.a)) {
+    auto more = *judging;
+    more.splits = true;
+    more.a_is_one = a.empty();
+    more.c = c;
+    more.H_hat = H_hat, more.grad = grad, more.C = C;
+    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {range(Gamma_hat)},
+                         {range(H_hat), range(grad), range(C)})) {
       return;
     }
   }
@@ -125,22 +137,11 @@ void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c,
 }
 
 template <class T>
-void CudaBackend<T>::multiply_add(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> D,
-                                  MatrixView<T> C) {
-  if (!is_small(C.rows, C.cols, op_a == Op::none ? A.cols : A.rows)) {
-    return Backend<T>::multiply_add(op_a, op_b, alpha, A, B, D, C);
-  }
-  auto x = product(op_a, op_b, alpha, A, B, T(1), C);
-  add_to(x, D);
-  write_down(x, {range(A), range(B), range(D)}, {range(C)});
-}
-
-template <class T>
 void CudaBackend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G,
                                   MatrixView<T> C) {
   if (!is_small(C.rows, C.cols, A.cols + F.cols)) return Backend<T>::add_products(alpha, A, B, F, G, C);
   auto x = product(Op::none, Op::none, alpha, A, B, T(1), C);
-  add_second(x, F, G);
+  add_product(x, F, G);
   write_down(x, {range(A), range(B), range(F), range(G), range(C)}, {range(C)});
 }
 
@@ -154,33 +155,39 @@ void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matr
              {range(E)});
 }
 
-/// Where the products are small, S is written along with them: −2ηHPᵀ made symmetric is −η(HPᵀ + PHᵀ).
+/// Where the products are small, S is written along with them: −2ηHPᵀ made symmetric is −η(HPᵀ + PHᵀ). −ηH, the rows
+/// that E gains, takes the place of H in them.
 template <class T>
-void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
-                                  MatrixView<T> S) {
+void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
+                                  MatrixView<T> low, MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows;
-  if (!is_small(d, height, 2 * m)) return Backend<T>::commit_stack(eta, H, SH, high, low, S);
+  if (!is_small(d, height, 2 * m) || F.cols > m || S.cols < height + m) {
+    return Backend<T>::commit_stack(eta, H, SH, F, high, low, S);
+  }
   const auto P = SH.block(0, 0, d, m), UH = SH.block(d, 0, d, m);
+  const auto gained = S.columns(height, m);
+  write_down({.what = Element::scaled, .rows = d, .cols = m, .A = H, .C = gained, .alpha = -eta}, {range(H)},
+             {range(gained)});
   const auto advance = [&](ConstView<T> X, Size first, T alpha, bool symmetric) {
     const auto changed = low.columns(first, d), sum = S.columns(first, d);
     const auto above = high.columns(first, d);
-    auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
+    auto x = product(Op::none, Op::transpose, alpha, gained, X, T(1), changed);
     if (symmetric) {
-      add_second(x, X, H);
+      add_product(x, X, gained);
+      if (!F.empty()) add_product(x, F, F);
       x.symmetric = true;
-      if (x.wide) x.edge = 16;  // half the tiles, each with twice the depth: larger ones would be waited for
     }
     write_sum(x, above, sum);
-    write_down(x, {range(H), range(X), range(above), range(changed)}, {range(changed), range(sum)});
+    write_down(x, {range(gained), range(X), range(symmetric ? F : ConstView<T>()), range(above), range(changed)},
+               {range(changed), range(sum)});
   };
-  advance(P, 0, -eta, true);
-  advance(UH, d, -2 * eta, false);
-  if (height > 2 * d) {
-    gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, height - 2 * d, m), T(1),
-         S.columns(2 * d, height - 2 * d));
+  advance(UH, d, T(2), false);
+  constexpr Size at_once = 384;
+  for (Size first = 2 * d; first < height; first += at_once) {  // in parts, which are done whenever there is time
+    const Size count = std::min(at_once, height - first);
+    gemm(Op::none, Op::transpose, T(2), gained, SH.block(first, 0, count, m), T(1), S.columns(first, count));
   }
-  const auto E = S.columns(height, m);
-  write_down({.what = Element::scaled, .rows = d, .cols = m, .A = H, .C = E, .alpha = -eta}, {range(H)}, {range(E)});
+  advance(P, 0, T(1), true);
 }
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                                       \
@@ -192,12 +199,12 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
                                                 MatrixView<T>, MatrixView<T>);                                        \
   template void CudaBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,           \
                                                MatrixView<T>);                                                        \
-  template void CudaBackend<T>::multiply_add(Op, Op, T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>);     \
   template void CudaBackend<T>::add_products(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,               \
                                              MatrixView<T>);                                                          \
   template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,             \
                                              MatrixView<T>);                                                          \
-  template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>)
+  template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,               \
+                                             MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 

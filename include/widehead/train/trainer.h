@@ -64,7 +64,7 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr double logs_per_run = 200;
-  static constexpr std::int64_t most_enqueued = 64;    // steps that nobody has waited for
+  static constexpr std::int64_t most_enqueued = 256;   // steps that nobody has waited for
   static constexpr std::int64_t steps_per_timed = 64;  // of enqueued steps, one is timed …
   static constexpr std::int64_t first_timed = 40;      // … after the device and its memory have warmed up
 
