@@ -86,6 +86,13 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
 }
 
 template <class T>
+void Backend<T>::add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
+                               ConstView<T> values, MatrixView<T> N, MatrixView<T> C) {
+  gram(Y, values, N);
+  add_products(alpha, A, B, H, N, C);
+}
+
+template <class T>
 void Backend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G,
                               MatrixView<T> C) {
   gemm(Op::none, Op::none, alpha, A, B, T(1), C);
@@ -93,10 +100,9 @@ void Backend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView
 }
 
 template <class T>
-void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
-                              MatrixView<T> low, MatrixView<T> S) {
+void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                              MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;
-  if (!F.empty()) gemm(Op::none, Op::transpose, T(1), F, F, T(1), low.columns(0, d));
   gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low);
   if (n > 0) gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), S.columns(2 * d, n));
   finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, S.cols - height));

@@ -4,12 +4,10 @@ namespace widehead {
 
 template <class T>
 void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                                 ConstView<T> Gamma_hat, T eta, T c, bool takes_F, MatrixView<T> H_hat,
-                                 MatrixView<T> grad_H) {
+                                 ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H) {
   const Size d = H.rows, m = H.cols;
   const auto C = C_.scratch(d, m), N = N_.scratch(m, m);
   H_a_view_ = H;
-  F_view_ = {};
   if (!by.a_is_one) {
     const auto H_a = H_a_.scratch(d, m);
     backend.add_columns(T(1), H, by.a, T(0), H, H_a);
@@ -23,11 +21,8 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
   const bool by_K = d <= 4 * m && backend.overlaps({Op::none, Op::transpose, d, d, m});
   const auto K = by_K ? K_.scratch(d, d) : MatrixView<T>();
   if (by_K) backend.gemm(Op::none, Op::transpose, T(4), H_a_view_, H, T(0), K);
-  if (by_K && takes_F && !common.in_use() && by.Gamma.count() <= m) {
-    const auto F = F_.scratch(d, by.Gamma.count());
-    backend.combine(eta, by.Gamma, by.g, H, F);
-    F_view_ = F;
-    backend.gemm(Op::none, Op::none, -eta / 2, K, C, T(1), H_hat);
+  if (by_K && !common.in_use()) {
+    backend.add_with_gram(-eta / 2, K, C, H, by.Gamma, by.g, N, H_hat);
     return;
   }
   backend.gram(by.Gamma, by.g, N);

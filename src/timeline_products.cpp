@@ -17,7 +17,9 @@ constexpr std::size_t rows_moved_at_once = 16384;
 template <class T>
 Index Timeline<T>::product_for(Epoch epoch) const {
   if (epoch == now_) return Backend<T>::no_column;
-  return static_cast<Index>(std::upper_bound(starts_.begin(), starts_.end(), epoch) - starts_.begin()) - 1;
+  Index begun = 0;  // of a few dozen blocks: all are asked, which takes less time than to search among them
+  for (const Epoch start : starts_) begun += static_cast<Index>(start <= epoch);
+  return begun - 1;
 }
 
 /// Z ← the given rows, each by the one of the products that product_of(its epoch) names.
@@ -26,18 +28,22 @@ template <class Product>
 void Timeline<T>::express(std::span<const Index> rows, ConstView<T> products, const Product& product_of, bool adds,
                           MatrixView<T> Z) {
   if (rows.empty()) return;
-  expect(rows);
   starts_.clear();
   for (const Block& block : blocks_) starts_.push_back(block.start());
   present_rows_.assign(rows.begin(), rows.end());
-  matrix_.resize(rows.size());
-  for (std::size_t k = 0; k < rows.size(); ++k) {
-    matrix_[k] = product_of(epoch_of(rows[k]));
-    if (is_zero(rows[k])) present_rows_[k] = RowStore<T>::zero_row;
-    if (is_zero(rows[k]) || matrix_[k] == Backend<T>::no_column) continue;
-    ++account_.rows_caught_up;
-    account_.products += GemmShape{Op::none, Op::none, Z.rows, 1, Z.rows}.flops();
-  }
+  matrix_.clear();
+  std::int64_t multiplied = 0;
+  for_each_expected(rows, [&](Index row) {
+    const Index product = product_of(epoch_of(row));
+    if (is_zero(row)) {
+      present_rows_[matrix_.size()] = RowStore<T>::zero_row;
+    } else if (product != Backend<T>::no_column) {
+      ++multiplied;
+    }
+    matrix_.push_back(product);
+  });
+  account_.rows_caught_up += multiplied;
+  account_.products += GemmShape{Op::none, Op::none, Z.rows, multiplied, Z.rows}.flops();
   store_.express(present_rows_, products, matrix_, adds, Z);
 }
 
@@ -77,23 +83,30 @@ void Timeline<T>::merge_by_products() {
   while (blocks_.size() >= radix && blocks_[blocks_.size() - radix].level == blocks_.back().level) {
     const std::size_t first = blocks_.size() - radix;
     moving_rows_.clear();
+    matrix_.clear();
     for (std::size_t i = first + 1; i < blocks_.size(); ++i) {
-      expect(blocks_[i].panel.start_rows);
-      for (const Index row : blocks_[i].panel.start_rows) {
-        if (epoch_of(row) == blocks_[i].start()) moving_rows_.push_back(row);
-      }
+      for_each_expected(blocks_[i].panel.start_rows, [&](Index row) {
+        if (epoch_of(row) == blocks_[i].start()) moving_rows_.push_back(row);  // none of them is zero for ever
+      });
+      matrix_.resize(moving_rows_.size(), static_cast<Index>(i));
     }
-    for (std::size_t start = 0; start < moving_rows_.size(); start += rows_moved_at_once) {
-      const auto group = std::span<const Index>(moving_rows_)
-                             .subspan(start, std::min(rows_moved_at_once, moving_rows_.size() - start));
-      const auto Z = Z_stale_.scratch(store_.dim(), static_cast<Size>(group.size()));
-      gather_by_products(group, Z);
-      store(group, Z);
-      account_.rows_moved += static_cast<std::int64_t>(group.size());
+    const std::span<const Index> rows = moving_rows_, products = matrix_;
+    for (std::size_t start = 0; start < rows.size(); start += rows_moved_at_once) {
+      const std::size_t count = std::min(rows_moved_at_once, rows.size() - start);
+      const auto Z = Z_stale_.scratch(store_.dim(), static_cast<Size>(count));
+      store_.express(rows.subspan(start, count), products_, products.subspan(start, count), false, Z);
+      store(rows.subspan(start, count), Z);
+      account_.rows_moved += static_cast<std::int64_t>(count);
     }
+    account_.rows_caught_up += static_cast<std::int64_t>(rows.size());
+    account_.products +=
+        GemmShape{Op::none, Op::none, store_.dim(), static_cast<Size>(rows.size()), store_.dim()}.flops();
     auto& start_rows = blocks_[first].panel.start_rows;
-    expect(start_rows);
-    std::erase_if(start_rows, [&](Index row) { return epoch_of(row) != blocks_[first].start(); });
+    std::size_t staying = 0;
+    for_each_expected(start_rows, [&](Index row) {
+      if (epoch_of(row) == blocks_[first].start()) start_rows[staying++] = row;
+    });
+    start_rows.resize(staying);
     ++blocks_[first].level;
     while (blocks_.size() > first + 1) {
       spare_blocks_.push_back(std::move(blocks_.back()));

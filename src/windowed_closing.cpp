@@ -56,7 +56,7 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
   const Size d = this->dim(), m = H.cols, height = SH.rows;
   const auto examine_U = [&] { examine(m); };
   if (4 * m < d) {
-    backend.commit_stack(eta, H, SH, {}, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
     const auto prepare_closing = [&] {
       carry();
       fetch_window();
@@ -122,12 +122,12 @@ void WindowedLayer<T>::carry() {
 template <class T>
 void WindowedLayer<T>::close_window() {
   const TimeSpent timing(account_.close_seconds);
-  if (!this->backend().factorizes_fast()) carry();  // else that was done with the last commit
   if (can_absorb_) {
     absorb();
   } else {
     flip();
   }
+  if (!this->backend().factorizes_fast()) carry();  // of Q: U is I now. Else that was done with the last commit
   window_.clear();
   stack_bound_ += std::sqrt(static_cast<double>(this->dim()));  // a flip or a deflation makes rows of U orthonormal
 }
@@ -176,13 +176,15 @@ void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
   const bool by_products = timeline_.options().keeps_products;
-  if (by_products) timeline_.foresee(U_T());
+  if (by_products && window_.rows().empty()) timeline_.foresee(U_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
     const auto count = static_cast<Size>(rows.size());
     MatrixView<T> W;
     const bool touched = sum_window(rows, W);
     if (!touched) W = sums_.scratch(d, count);
     if (by_products) {
+      // The sums come first: a device is at them while it is still at the last step.
+      if (rows.data() == window_.rows().data()) timeline_.foresee(U_T());
       timeline_.gather_ahead(rows, touched, W);
     } else {
       backend.gemm(Op::none, Op::none, T(1), U_T(), window_rows(rows), touched ? T(1) : T(0), W);

@@ -72,8 +72,13 @@ bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& su
   sum_offsets_.assign(1, 0);
   sum_columns_.clear();
   sum_entries_.clear();
+  // Rows of the window itself are its slots, in their order.
+  const auto all = window_.rows();
+  const bool in_window =
+      !rows.empty() && !std::less<>{}(rows.data(), all.data()) && std::less<>{}(rows.data(), all.data() + all.size());
+  auto next_slot = in_window ? static_cast<std::int32_t>(rows.data() - all.data()) : Window<T>::none;
   for (const Index row : rows) {
-    if (const auto slot = window_.find(row); slot != Window<T>::none) {
+    if (const auto slot = in_window ? next_slot++ : window_.find(row); slot != Window<T>::none) {
       for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
            e = window_.entry(e).next) {
         sum_columns_.push_back(window_.entry(e).column);
@@ -100,8 +105,8 @@ void WindowedLayer<T>::add_known_rows(ConstView<T> V) {
 
 /// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
 /// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j. A
-/// device that works on several things at once makes V_i U and (Γ_w E)_i each by itself, and has V_i of this minibatch in
-/// other memory than of the one before, which it may still be at work on.
+/// device that works on several things at once makes V_i U and (Γ_w E)_i each by itself, and has V_i of this minibatch
+/// in other memory than of the one before, which it may still be at work on.
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
@@ -187,7 +192,7 @@ bool WindowedLayer<T>::appends_by_output(const RowGroups<T>& targets, Size m) co
   return this->backend().factorizes_fast() && targets.count() <= m;
 }
 
-/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ + ‖F‖² and E's new
+/// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and E's new
 /// rows by η‖H‖ or η‖Γ‖‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
 /// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
 /// of a U with condition below absorb_limit.)
@@ -202,15 +207,12 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   };
   const bool by_output = appends_by_output(by.Gamma, H.cols);
   const double rough_H = rough_norm(H), rough_Gamma = by_output ? rough_norm(by.g) : 0;
-  const double rough_F = gram_update_.F().empty() ? 0 : rough_norm(gram_update_.F());
-  double growth =
-      twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H) + rough_F * rough_F;
+  double growth = twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
     const double norm_Gamma = by_output ? std::sqrt(backend.dot(by.g, by.g)) : 0;
-    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH))) +
-             (gram_update_.F().empty() ? 0 : backend.dot(gram_update_.F(), gram_update_.F()));
+    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH)));
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -225,9 +227,8 @@ double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
   store_.reserve(by.Gamma.rows());  // all that this or a later step writes to V: rows that were targets once
   const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  const bool takes_F = !this->backend().factorizes_fast();  // as commit does
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), takes_F,
-                            H_hat, grad_H);
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), H_hat,
+                            grad_H);
   common_.prepare(H, c);
   return c;
 }
@@ -292,7 +293,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   const bool by_output = appends_by_output(by.Gamma, m);
   const auto S_T = S_T_.view().columns(0, height + (by_output ? 0 : m));
   if (!backend.factorizes_fast()) {  // rows of E by example, and windows that nobody examines
-    backend.commit_stack(eta, H, SH, gram_update_.F(), high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
     window_.append(by.Gamma, by.g, m);
     return is_over(m);
   }
@@ -306,13 +307,13 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   if (is_last) {
     commit_and_examine(H, SH, eta, S_T);
   } else {
-    backend.commit_stack(eta, H, SH, {}, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, high_, low_, S_T);
   }
   if (!by_output) return is_last;
   const auto new_rows = VtG_.scratch(d, by.Gamma.count());
-  backend.combine(-eta, by.Gamma, by.g, H, new_rows);
+  backend.combine(by.Gamma, by.g, H, new_rows);
   backend.clear(S_T_.view().columns(height, window_.columns() - n));
-  backend.add_to_columns(T(1), new_rows, columns, E_T());
+  backend.add_to_columns(-eta, new_rows, columns, E_T());
   return is_last;
 }
 

@@ -167,6 +167,39 @@ TEST_P(BackendTest, GatherWithValuesThatAreAResultTakesThemByEntry) {
   });
 }
 
+TEST_P(BackendTest, GatherAddsUpAnyNumberOfColumns) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(27);
+    for (const Size d : {1, 7, 300, 1100}) {
+      SCOPED_TRACE(fmt::format("d = {}", d));
+      constexpr Size D = 40;
+      const auto rows = dice.matrix<T>(d, D);
+      std::vector<std::int64_t> offsets = {0};
+      std::vector<Index> columns, entries;
+      for (const int terms : {0, 1, 4, 5, 70, 300, 1000}) {
+        for (int k = 0; k < terms; ++k) {
+          columns.push_back(static_cast<Index>(dice.between(0, D - 1)));
+          entries.push_back(static_cast<Index>(entries.size()));
+        }
+        offsets.push_back(static_cast<std::int64_t>(columns.size()));
+      }
+      const Size m = static_cast<Size>(offsets.size()) - 1;
+      Both<T> V(backend, rows), G(backend, d, m), values(backend, dice.matrix<T>(static_cast<Size>(entries.size()), 1));
+      Matrix<double> Y(D, m);
+      for (Size j = 0; j < m; ++j) {
+        for (auto e = offsets[static_cast<std::size_t>(j)]; e < offsets[static_cast<std::size_t>(j) + 1]; ++e) {
+          Y(columns[static_cast<std::size_t>(e)], j) += static_cast<double>(values(e, 0));
+        }
+      }
+      G.fill(std::numeric_limits<T>::quiet_NaN());
+      backend.gather(V.device(), Selection{offsets, columns, entries}, values.device(), G.device());
+      const auto truth = product(Op::none, to_double(rows), Op::none, Y);
+      EXPECT_TRUE(is_near<T>(G.host(), truth, tolerance::product<T>(1000), norm(rows) * norm<T>(values.host())));
+      EXPECT_TRUE(G.rim_is_intact());
+    }
+  });
+}
+
 TEST_P(BackendTest, ApplyRankOnesMultipliesVByAllFactorsInTheirOrder) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(22);

@@ -151,6 +151,10 @@ TEST_P(BackendTest, CombineTargetsOverwritesWithTheSums) {
       if (with_sums) {
         EXPECT_TRUE(
             is_near<T>(F.host(), product(Op::none, s, Op::none, Y), tolerance::product<T>(8), norm(s) * norm(Y)));
+        G.fill(std::numeric_limits<T>::quiet_NaN());
+        backend.combine_targets(Z.device(), sums.device(), groups, values.device(), G.device(), {});
+        EXPECT_TRUE(is_near<T>(G.host(), product(Op::none, Op::none, 1, s, Y, 1, product(Op::none, z, Op::none, Y)),
+                               tolerance::product<T>(16), (norm(z) + norm(s)) * norm(Y)));
       }
       EXPECT_TRUE(G.rim_is_intact() && F.rim_is_intact());
     });
@@ -185,6 +189,103 @@ TEST_P(BackendTest, SplitGradientIsItsThreeFormulas) {
         EXPECT_TRUE(is_near<T>(H_hat.host(), new_H_hat, tolerance::elementwise<T>(), scale));
         EXPECT_TRUE(grad.rim_is_intact() && C.rim_is_intact() && H_hat.rim_is_intact());
       }
+    }
+  });
+}
+
+/// What a step of a head asks for one after the other, which a device may do together: observe, judge, Γ̂ and the
+/// gradient, each of them against what was before it. `changes` something between two of them, which then counts.
+template <class T>
+void check_from_targets_to_gradient(Backend<T>& backend, const Minibatch& minibatch, const RowGroups<T>& groups,
+                                    bool with_sums, const Loss& loss, bool changes) {
+  Dice dice(97);
+  const Size d = minibatch.H.rows(), m = minibatch.examples(), entries = groups.nonzeros();
+  const auto H_hat_before = dice.matrix<T>(d, m);
+  Both<T> H(backend, dice.matrix<T>(d, m)), H_hat(backend, H_hat_before), Z(backend, dice.matrix<T>(d, groups.count()));
+  Both<T> sums(backend, dice.matrix<T>(d, groups.count())), Gamma_hat(backend, d, m), grad(backend, d, m),
+      C(backend, d, m);
+  Both<T> a(backend, m, 1), b(backend, m, 1), gamma(backend, m, 1), g(backend, entries, 1);
+  Both<double> q(backend, m, 1), s(backend, m, 1), o(backend, entries, 1), ledger(backend, 2, 1);
+  ledger.fill(0);
+  for (auto* result : {&Gamma_hat, &grad, &C, &a, &g}) result->fill(std::numeric_limits<T>::quiet_NaN());
+  const bool is_squared = std::holds_alternative<SquaredError>(loss);
+  const auto h = H.device(), h_hat = H_hat.device(), z = Z.device(), gradient = grad.device(), c = C.device();
+  const auto sum = with_sums ? sums.device() : MatrixView<T>(), hat = Gamma_hat.device(), values = g.device();
+  const Judged<T> judged{q.device(), s.device(), o.device(), a.device(), b.device(), gamma.device(), values};
+  const auto book = ledger.device();
+  backend.wait();
+  backend.observe_targets(h, h_hat, h, z, sum, groups, q.device(), o.device());
+  backend.judge_later(loss, minibatch.outputs, groups, {}, judged, book);
+  if (changes) backend.scale(T(2), z);
+  backend.combine_targets(z, sum, groups, values, hat, {});
+  if (changes) backend.scale(T(-1), hat);
+  backend.split_gradient(is_squared ? MatrixView<T>() : a.device(), hat, T(0.75), h_hat, gradient, c);
+
+  const auto W = to_double<T>(Z.host()), window = to_double<T>(sums.host());
+  Matrix<double> truth_hat(d, m), truth_grad(d, m), truth_C(d, m), truth_H_hat(d, m);
+  double scale = 0;
+  for (Size j = 0; j < m; ++j) {
+    for (Size i = 0; i < d; ++i) {
+      for (const Index e : groups.of_example(j)) {
+        const Size group = groups.first_group(groups.entry(e).row);
+        const double w = W(i, group) + (with_sums ? window(i, group) : 0);
+        truth_hat(i, j) += (changes ? -1 : 1) * static_cast<double>(g(e, 0)) * w;
+      }
+      const double scaled = static_cast<double>(a(j, 0)) * static_cast<double>(H_hat_before(i, j));
+      truth_grad(i, j) = 2 * scaled + truth_hat(i, j);
+      truth_C(i, j) = scaled + truth_hat(i, j);
+      truth_H_hat(i, j) = 0.75 * truth_grad(i, j);
+      scale += 4 * scaled * scaled + truth_hat(i, j) * truth_hat(i, j);
+    }
+  }
+  scale = std::sqrt(scale) + norm<T>(g.host()) * (norm(W) + norm(window));
+  EXPECT_TRUE(is_near<T>(Gamma_hat.host(), truth_hat, tolerance::product<T>(16), scale));
+  EXPECT_TRUE(is_near<T>(grad.host(), truth_grad, tolerance::product<T>(16), scale));
+  EXPECT_TRUE(is_near<T>(C.host(), truth_C, tolerance::product<T>(16), scale));
+  EXPECT_TRUE(is_near<T>(H_hat.host(), truth_H_hat, tolerance::product<T>(16), scale));
+  EXPECT_TRUE(Gamma_hat.rim_is_intact() && grad.rim_is_intact() && C.rim_is_intact() && H_hat.rim_is_intact());
+}
+
+TEST_P(BackendTest, FromTargetsToTheGradientAsOneAfterTheOther) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_pattern<T>([&](const Minibatch& minibatch, const RowGroups<T>& groups, bool with_sums) {
+      for (const Loss& loss : {Loss(SquaredError{}), Loss(WeightedSquaredError{})}) {
+        for (const bool changes : {false, true}) {
+          SCOPED_TRACE(fmt::format("{}{}", name_of(loss), changes ? ", with changes between" : ""));
+          check_from_targets_to_gradient<T>(backend, minibatch, groups, with_sums, loss, changes);
+        }
+      }
+    });
+  });
+}
+
+TEST_P(BackendTest, AddWithGramAddsTheProductAndThePairs) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(98);
+    // The last two have targets that many examples share: one of few pairs, one of many.
+    for (const MinibatchShape& shape : std::vector<MinibatchShape>{
+             {1, 1, 1, 0}, {9, 1, 5, 1}, {12, 7, 10, 2}, {2000, 120, 64, 3}, {300, 300, 128, 1}, {3, 36, 40, 1}}) {
+      SCOPED_TRACE(
+          fmt::format("D = {}, d = {}, m = {}, K = {}", shape.outputs, shape.dim, shape.batch, shape.nonzeros));
+      const TypedMinibatch<T> typed(make_minibatch(dice, shape));
+      RowGroups<T> groups;
+      groups.assign(typed.targets());
+      const Size d = shape.dim, m = shape.batch;
+      const auto before = dice.matrix<T>(d, m);
+      Both<T> A(backend, dice.matrix<T>(d, d)), B(backend, dice.matrix<T>(d, m)), H(backend, dice.matrix<T>(d, m));
+      Both<T> values(backend, dice.matrix<T>(groups.nonzeros(), 1)), N(backend, m, m), C(backend, before);
+      backend.add_with_gram(T(-0.5), A.device(), B.device(), H.device(), groups, values.device(), N.device(),
+                            C.device());
+      Matrix<double> Y(groups.count(), m);
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        Y(groups.first_group(groups.entry(e).row), groups.entry(e).example) = static_cast<double>(values(e, 0));
+      }
+      const auto a = to_double<T>(A.host()), b = to_double<T>(B.host()), h = to_double<T>(H.host());
+      const auto with_product = product(Op::none, Op::none, -0.5, a, b, 1, to_double(before));
+      const auto truth = product(Op::none, Op::none, -0.5, h, product(Op::transpose, Y, Op::none, Y), 1, with_product);
+      EXPECT_TRUE(is_near<T>(C.host(), truth, tolerance::product<T>(d + m),
+                             norm(a) * norm(b) + norm(h) * norm(Y) * norm(Y) + norm(before)));
+      EXPECT_TRUE(C.rim_is_intact());
     }
   });
 }

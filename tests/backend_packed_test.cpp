@@ -126,7 +126,7 @@ TEST_P(BackendTest, CommitStackIsItsFormulas) {
       }
       const auto S = dice.matrix<T>(d, height + m);
       auto low_there = there<T>(backend, low), S_there = there<T>(backend, S);
-      backend.commit_stack(T(eta), there<T>(backend, H), there<T>(backend, SH), {}, there<T>(backend, high), low_there,
+      backend.commit_stack(T(eta), there<T>(backend, H), there<T>(backend, SH), there<T>(backend, high), low_there,
                            S_there);
 
       const auto change =

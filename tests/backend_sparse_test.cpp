@@ -160,7 +160,7 @@ TEST_P(BackendTest, CombineIsWhatScatterAddsToEachRow) {
       }
       Both<T> X(backend, typed.H), Z(backend, dim, groups.count()), values(backend, groups.values());
       Z.fill(std::numeric_limits<T>::quiet_NaN());
-      backend.combine(T(1), groups, values.device(), X.device(), Z.device());
+      backend.combine(groups, values.device(), X.device(), Z.device());
       EXPECT_TRUE(is_near<T>(Z.host(), truth, tolerance::product<T>(minibatch.examples()),
                              norm(minibatch.H) * norm(minibatch.Y())));
       EXPECT_TRUE(Z.rim_is_intact());

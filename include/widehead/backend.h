@@ -298,9 +298,9 @@ class Backend {
   virtual void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) = 0;
   /// out ← A1, the sum of A's columns, in T.
   virtual void sum_columns(ConstView<T> A, MatrixView<T> out) = 0;
-  /// Z ← α X Yᵀ for the outputs that Y names (d x groups): what scatter adds to each row, by itself.
-  virtual void combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) = 0;
-  /// The same with α = 1 and Y's own values.
+  /// Z ← X Yᵀ for the outputs that Y names (d x groups): what scatter adds to each row, by itself.
+  virtual void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) = 0;
+  /// The same with Y's own values.
   virtual void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) = 0;
   /// A ← min(1, limit/√n) A, in place, for a squared norm n (1 x 1) of which A is all or a part. A NaN stays one.
   virtual void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) = 0;
@@ -328,16 +328,18 @@ class Backend {
   /// grad ← 2Ĥ diag(a) + Γ̂,  C ← Ĥ diag(a) + Γ̂,  Ĥ ← c grad. An empty a is 1.
   virtual void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                               MatrixView<T> C) = 0;
+  /// C ← C + α (A B + H YᵀY), Y with these values; N (m x m) is room for YᵀY.
+  virtual void add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
+                             ConstView<T> values, MatrixView<T> N, MatrixView<T> C);
   /// C ← C + α (A B + F G).
   virtual void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C);
   /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
   /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is
-  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended where S has m columns more. SH = [P; UH; EH]. Q gains
-  /// FFᵀ besides, where F (d x any) is not empty.
-  virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
-                            MatrixView<T> low, MatrixView<T> S);
+  /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended where S has m columns more. SH = [P; UH; EH].
+  virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                            MatrixView<T> S);
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

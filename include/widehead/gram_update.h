@@ -7,8 +7,7 @@
 ///   N = 4 F + ΓᵀΓ + …,   F = diag(a)Hᵀ(Ĥ diag(a) + Γ̂),
 /// takes one product. Where products are done side by side (Backend::overlaps) one more is dear only if it waits for
 /// others, and H N is not made from N, but as K C + H (N − 4 F), with K = 4 H diag(a) Hᵀ and C = Ĥ diag(a) + Γ̂: K is
-/// there before C is. ΓᵀΓ may then be left out of N, and Q gains FFᵀ instead, with F = ηHΓᵀ: one column for each of the
-/// outputs, which depends on no product. For the squared error N = 4M, P = 2(cẐ − ηHM) with the M of Alg. 2 step 5.
+/// there before C is. For the squared error N = 4M, P = 2(cẐ − ηHM) with the M of Alg. 2 step 5.
 
 #include "widehead/common_part.h"
 
@@ -18,20 +17,13 @@ template <class T>
 class GramUpdate {
  public:
   explicit GramUpdate(Backend<T>& backend)
-      : H_a_(backend.memory()),
-        C_(backend.memory()),
-        N_(backend.memory()),
-        K_(backend.memory()),
-        F_(backend.memory()) {}
+      : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()), K_(backend.memory()) {}
 
   /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way.
-  /// @param takes_F  whether F can be given instead of a part of P
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                    ConstView<T> Gamma_hat, T eta, T c, bool takes_F, MatrixView<T> H_hat, MatrixView<T> grad_H);
+                    ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H);
   /// H diag(a), as of the last call; a view of H where a = 1.
   ConstView<T> H_a() const { return H_a_view_; }
-  /// F, as of the last call, for what it left out of P; empty where that is nothing.
-  ConstView<T> F() const { return F_view_; }
 
  private:
   Matrix<T> H_a_;  // d x m
@@ -39,8 +31,6 @@ class GramUpdate {
   Matrix<T> C_;  // d x m: Ĥ diag(a) + Γ̂
   Matrix<T> N_;  // m x m
   Matrix<T> K_;  // d x d
-  Matrix<T> F_;  // d x outputs
-  ConstView<T> F_view_;
 };
 
 }  // namespace widehead

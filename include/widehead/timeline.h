@@ -66,6 +66,16 @@ class Timeline {
   void expect(std::span<const Index> rows) const {
     for (const Index row : rows) __builtin_prefetch(stamps() + row);
   }
+  /// f(row) for any number of rows, whose stamps are on their way some rows ahead.
+  template <class F>
+  void for_each_expected(std::span<const Index> rows, const F& f) const {
+    constexpr std::size_t ahead = 24;
+    expect(rows.first(std::min(ahead, rows.size())));
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      if (k + ahead < rows.size()) __builtin_prefetch(stamps() + rows[k + ahead]);
+      f(rows[k]);
+    }
+  }
   /// Those of the given rows that are not zero for want of ever being touched, and their positions in the list.
   void find_nonzero(std::span<const Index> rows, std::vector<Index>& found, std::vector<Index>& positions) const;
   /// Z ← the given rows (distinct), expressed now. Changes nothing.

@@ -95,9 +95,9 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
-  void combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
   void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override {
-    combine(T(1), Y, MatrixView<const T>(Y.values().data(), Y.nonzeros(), 1), X, Z);
+    combine(Y, MatrixView<const T>(Y.values().data(), Y.nonzeros(), 1), X, Z);
   }
   void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) override;
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
@@ -108,7 +108,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
                       MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
-  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high, MatrixView<T> low,
+  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                     MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;

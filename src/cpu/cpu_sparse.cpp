@@ -155,13 +155,13 @@ void CpuBackend<T>::add_at(const RowGroups<T>& Y, ConstView<T> values, Size firs
 }
 
 template <class T>
-void CpuBackend<T>::combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) {
+void CpuBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) {
   for_each_stripe(team_for(Y.nonzeros() * Z.rows), Y.count(), 1, [&](Size first, Size count) {
     for (Size group = first; group < first + count; ++group) {
       T* z = Z.column(group);
       std::fill_n(z, Z.rows, T(0));
       Size e = Y.first_entry(group);
-      for (const auto& entry : Y.entries(group)) axpy(Z.rows, alpha * values(e++, 0), X.column(entry.example), z);
+      for (const auto& entry : Y.entries(group)) axpy(Z.rows, values(e++, 0), X.column(entry.example), z);
     }
   });
 }
@@ -179,7 +179,7 @@ void CpuBackend<T>::combine(T alpha, const RowGroups<T>& Y, ConstView<T> values,
   template void CpuBackend<T>::gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                               \
   template void CpuBackend<T>::read_at(ConstView<T>, Size, const RowGroups<T>&, MatrixView<double>);                 \
   template void CpuBackend<T>::add_at(const RowGroups<T>&, ConstView<T>, Size, MatrixView<T>);                       \
-  template void CpuBackend<T>::combine(T, const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>)
+  template void CpuBackend<T>::combine(const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 

@@ -114,11 +114,10 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
 
 /// Threads share out the columns of the whole stack, whether they are in low or in S.
 template <class T>
-void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
-                                 MatrixView<T> low, MatrixView<T> S) {
+void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                                 MatrixView<T> S) {
   const Size m = H.cols, height = SH.rows, split = low.cols;
   const int threads = GemmShape{Op::none, Op::transpose, H.rows, height, m}.flops() < min_parallel_flops ? 1 : threads_;
-  if (!F.empty()) gemm(Op::none, Op::transpose, T(1), F, F, T(1), low.columns(0, H.rows));
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
     blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
@@ -153,8 +152,8 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
                                               MatrixView<T>);                                              \
   template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,   \
                                             MatrixView<T>);                                                \
-  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,     \
-                                            MatrixView<T>, MatrixView<T>);                                 \
+  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,    \
+                                            MatrixView<T>);                                                \
   template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

@@ -113,7 +113,7 @@ class CudaBackend final : public Backend<T> {
   void activate(Activation s, ConstView<T> b, MatrixView<T> A) override;
   void activate_backward(Activation s, ConstView<T> A, MatrixView<T> G) override;
   void sum_columns(ConstView<T> A, MatrixView<T> out) override;
-  void combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
+  void combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) override;
   void combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) override;
   void limit_norm(ConstView<double> n, double limit, MatrixView<T> A) override;
   void add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) override;
@@ -132,7 +132,9 @@ class CudaBackend final : public Backend<T> {
   void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
-  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high, MatrixView<T> low,
+  void add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
+                     ConstView<T> values, MatrixView<T> N, MatrixView<T> C) override;
+  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                     MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
@@ -202,6 +204,10 @@ class CudaBackend final : public Backend<T> {
   /// After which sum ← high + C.
   void write_sum(cuda::Multiply& product, ConstView<T> high, MatrixView<T> sum) const;
   bool is_small(Size rows, Size cols, Size depth) const;
+  /// Whether 16 bytes at a time are possible, and leave nothing over.
+  static bool is_wide(ConstView<T> X) {
+    return reinterpret_cast<std::uintptr_t>(X.data) % 16 == 0 && X.rows % 4 == 0 && (X.stride % 4 == 0 || X.cols == 1);
+  }
 
   std::shared_ptr<cuda::Context> context_;
   bool tf32_;
@@ -218,8 +224,9 @@ class CudaBackend final : public Backend<T> {
   Matrix<double> q_on_host_, s_on_host_, o_on_host_;             // a loss of the host's
   Matrix<T> a_on_host_, b_on_host_, gamma_on_host_, g_on_host_;  // the same
   JudgeRoom judge_room_;
-  cuda::Program::Mark judging_;  ///< the last instruction that observed and judged
+  cuda::Program::Mark judging_;          ///< the last instruction that observed and judged
   std::vector<Index> by_matrix_, ends_;  // express_columns: columns in order of their matrices, and where each ends
+  std::vector<Index> group_of_;          // add_with_gram: of each entry
 };
 
 template <class T>

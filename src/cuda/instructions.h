@@ -70,8 +70,12 @@ struct Factors {
   const float *A, *B;
   int A_stride, B_stride, depth;
 };
-inline constexpr int most_products = 3;
-/// C ← α Σ op(A) op(B) + βC, in float (multiply.cuh).
+inline constexpr int most_products = 2;
+/// Two entries of a pattern at one output: its own, of some example, and another one, with whose example that is.
+struct alignas(16) Pair {
+  Index own, other, example;
+};
+/// C ← α (Σ op(A) op(B) + H YᵀY) + βC, in float (multiply.cuh).
 struct Multiply {
   Factors of[most_products];  ///< all laid out alike; those after the first, where A and B are across, may be none
   float* C;
@@ -86,6 +90,10 @@ struct Multiply {
   const float* high;  ///< with `sum`: sum ← high + C
   float* sum;
   int high_stride, sum_stride;
+  const float *H, *values;  ///< where there are pairs
+  int H_stride;
+  const Index* pair_starts;  ///< of the examples, or nullptr
+  const Pair* pairs;
   After after;  ///< only where neither symmetric nor with a sum
   Activation activation;
   const float* y;  ///< or b

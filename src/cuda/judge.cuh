@@ -67,8 +67,7 @@ __device__ __noinline__ void judge_example(const L& loss, const Judge<T>& x, Siz
 }
 
 template <class T, std::size_t... numbers>
-__device__ void judge_with(const Judge<T>& x, Size j, double q, FewOutputs<T>* known,
-                           std::index_sequence<numbers...>) {
+__device__ void judge_with(const Judge<T>& x, Size j, double q, FewOutputs<T>* known, std::index_sequence<numbers...>) {
   const auto with = [&]<std::size_t number>() {
     using L = std::variant_alternative_t<number, Loss>;
     if (x.loss == static_cast<int>(number)) judge_example(*reinterpret_cast<const L*>(x.parameters), x, j, q, known);

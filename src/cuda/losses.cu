@@ -71,11 +71,10 @@ const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size ou
   const std::initializer_list<cuda::Range> writes = {range(x.a), range(x.b), range(x.gamma), range(x.g), opinion_range};
   const auto last = program().last();
   const auto* observing = program().template find<cuda::Observe<T>>(last, cuda::Kind::observe);
-  const bool together =
-      observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
-      program().extend(last, cuda::Kind::observe_and_judge,
-                       cuda::ObserveAndJudge<T>{.observe = *observing, .judge = judge}, reads, writes,
-                       cuda::judged_tiles(Y.examples()), {3.5F});
+  const bool together = observing != nullptr && observing->o == x.o.data && entries <= 4 * m &&
+                        program().extend(last, cuda::Kind::observe_and_judge,
+                                         cuda::ObserveAndJudge<T>{.observe = *observing, .judge = judge}, reads, writes,
+                                         cuda::judged_tiles(Y.examples()), {4});
   if (!together) program().add(cuda::Kind::judge, cuda::dot_tiles(Y.examples()), judge, reads, writes);
   judging_ = together ? last : cuda::Program::Mark{};
   const cuda::Summarize summarize{static_cast<int>(m), opinions, summary, ledger};

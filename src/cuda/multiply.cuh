@@ -80,6 +80,22 @@ __device__ inline float after_product(const Multiply& x, int row, int column, fl
   return value;
 }
 
+/// Elements (H YᵀY)(row …, column), of which `there` are within H: few terms, mostly one.
+template <int count>
+__device__ __forceinline__ void add_pairs(const Multiply& x, int row, int column, int there, float (&sums)[count]) {
+  if (there <= 0) return;
+  const Index last = x.pair_starts[column + 1];
+#pragma unroll 4
+  for (Index k = x.pair_starts[column]; k < last; ++k) {
+    const Pair pair = x.pairs[k];
+    const float factor = global(x.values)[pair.own] * global(x.values)[pair.other];
+    float h[count];
+    load(global(x.H) + (row + static_cast<Size>(pair.example) * x.H_stride), there, x.wide_C, h);
+#pragma unroll
+    for (int i = 0; i < count; ++i) sums[i] += factor * h[i];
+  }
+}
+
 /// a / b, rounded down, for a below 2²⁰: a float is far enough from the next whole number then.
 __device__ __forceinline__ int quotient(int a, int b) {
   return static_cast<int>(__fdividef(static_cast<float>(a) + 0.5F, static_cast<float>(b)));
@@ -123,8 +139,13 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     }
     close_batch();
   };
+  if constexpr (several) {  // the way to the next product is too long to be there many times
+#pragma unroll 1
+    for (int s = 0; s < slices_ahead; ++s) fetch(s, shared + s * 2 * slice_floats);
+  } else {
 #pragma unroll
-  for (int s = 0; s < slices_ahead; ++s) fetch(s, shared + s * 2 * slice_floats);
+    for (int s = 0; s < slices_ahead; ++s) fetch(s, shared + s * 2 * slice_floats);
+  }
 
   // A thread's elements in the end: four of a column, or one. What C and `high` hold there is on its way meanwhile.
   constexpr int each = edge * edge / program_threads, parts_a_column = edge / each;
@@ -134,6 +155,10 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   const Size target = named && there > 0 ? C_names[column] : column;
   float held[each] = {}, above[each] = {};
   if (x.beta != 0) load(global(x.C) + (row + target * x.C_stride), there, x.wide_C, held);
+  float value[each] = {};
+  if constexpr (!A_along && B_along && !named) {
+    if (x.pair_starts != nullptr) add_pairs(x, row, column, there, value);
+  }
   if (x.sum != nullptr) {
     load(global(x.high) + (row + static_cast<Size>(column) * x.high_stride), there, x.wide_C, above);
   }
@@ -172,7 +197,6 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   for_each_of_sums(thread % warp_size, sums,
                    [&](int i, int j, float sum) { shared[(group * edge + j) * pitch + i] = sum; });
   __syncthreads();
-  float value[each] = {};
 #pragma unroll
   for (int g = 0; g < groups; ++g) {
     const float* of_group = shared + (g * edge + c) * pitch + r;

@@ -12,7 +12,9 @@ namespace widehead::cuda {
 namespace {
 
 constexpr Size most_tiles = std::numeric_limits<int>::max() / 2;  // of a phase: blocks count beyond the last
-constexpr float hardly = 0.5F;  // µs by which a phase may be longer for an instruction to be over sooner
+constexpr float hardly = 0.2F;          // µs by which a phase may be longer for an instruction to be over sooner
+constexpr std::size_t looked_back = 8;  // phases, at most: the host has no time for more
+constexpr float short_tile = 2, two_at_once = 1.4F;  // µs; how much longer tiles take by twos
 constexpr std::size_t no_owner = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t least_bytes = std::size_t{1} << 20;  // of a slot, so that it grows seldom
 
@@ -81,17 +83,19 @@ bool Program::can_extend(std::size_t number, std::initializer_list<Range> reads,
   return true;
 }
 
-/// How long a phase would take with so many tiles more, about. Where there are more tiles than blocks, some block begins
-/// a second one when it is done with the shortest of the first.
+/// How long a phase would take with so many tiles more, about. Long tiles take longer where two of them share a
+/// multiprocessor. Where there are more tiles than blocks, some block begins a second one when it is done with the
+/// shortest of the first.
 float Program::time_of(const Phase& phase, Size tiles, Effort effort) const {
   const float longest = std::max(phase.longest, tiles > 0 ? effort.longest : 0);
-  if (phase.tiles + tiles <= most_blocks_) return longest;
-  Size begun = 0;
+  if (phase.tiles + tiles <= most_blocks_ / 2) return longest;
+  Size begun = 0, long_ones = 0;
   float first = 0, second = 0, work = 0;
   const auto begin = [&](float tile, Size count) {
     if (begun < most_blocks_) first = tile;
     begun += count;
     if (begun > most_blocks_ && second == 0) second = tile;
+    if (tile > short_tile) long_ones += count;
     work += tile * static_cast<float>(count);
   };
   bool has_begun = tiles == 0;
@@ -103,26 +107,29 @@ float Program::time_of(const Phase& phase, Size tiles, Effort effort) const {
     begin(tile, count);
   }
   if (!has_begun) begin(effort.tile, tiles);
-  return std::max({longest, first + second, work / static_cast<float>(most_blocks_) + second / 2});
+  const float time =
+      second == 0 ? longest : std::max({longest, first + second, work / static_cast<float>(most_blocks_) + second / 2});
+  return long_ones > most_blocks_ / 2 ? two_at_once * time : time;
 }
 
-/// Of the phases behind the last one that conflicts, the first that becomes hardly longer than any other would; a new
-/// one where the last conflicts, or none has room.
+/// Of the last phases, behind the last one that conflicts, the first that becomes hardly longer than any other would; a
+/// new one where the last conflicts, or none has room.
 std::size_t Program::phase_for(Size tiles, std::initializer_list<Range> reads, std::initializer_list<Range> writes,
                                Effort effort) const {
-  std::size_t first = phase_count_;
-  while (first > 0 && !conflict(reads, writes, phases_[first - 1], no_owner)) --first;
-  const auto longer_by = [&](std::size_t phase) {
-    const Phase& there = phases_[phase];
+  constexpr float never = std::numeric_limits<float>::infinity();
+  std::array<float, looked_back> longer_by{};  // from the last phase on
+  std::size_t count = 0;
+  float least = never;
+  while (count < std::min(looked_back, phase_count_)) {
+    const Phase& there = phases_[phase_count_ - 1 - count];
+    if (conflict(reads, writes, there, no_owner)) break;
     const bool has_room = there.loads.size() < most_at_once && there.tiles + tiles <= most_tiles;
-    return has_room ? time_of(there, tiles, effort) - time_of(there, 0, {}) : std::numeric_limits<float>::infinity();
-  };
-  float least = std::numeric_limits<float>::infinity();
-  for (std::size_t phase = first; phase < phase_count_; ++phase) least = std::min(least, longer_by(phase));
-  for (std::size_t phase = first; phase < phase_count_; ++phase) {
-    if (longer_by(phase) < least + hardly) return phase;
+    longer_by[count] = has_room ? time_of(there, tiles, effort) - there.time : never;
+    least = std::min(least, longer_by[count++]);
   }
-  return phase_count_;
+  if (least == never) return phase_count_;
+  while (longer_by[count - 1] > least + hardly) --count;
+  return phase_count_ - count;
 }
 
 void Program::set_tiles(std::size_t number, Size tiles, Effort effort) {
@@ -137,6 +144,7 @@ void Program::set_tiles(std::size_t number, Size tiles, Effort effort) {
   phase.loads.insert(std::upper_bound(phase.loads.begin(), phase.loads.end(), load, is_longer), load);
   phase.tiles += tiles - instruction.tiles;
   phase.longest = std::max(phase.longest, effort.longest);
+  phase.time = time_of(phase, 0, {});
   instruction.tiles = static_cast<int>(tiles);
   efforts_[number] = effort;
 }
@@ -162,7 +170,7 @@ Instruction& Program::next(Kind kind, Size tiles, std::initializer_list<Range> r
     fresh.writes.clear();
     fresh.loads.clear();
     fresh.tiles = 0;
-    fresh.longest = 0;
+    fresh.longest = fresh.time = 0;
   }
   --last_;
   last_->kind = kind;

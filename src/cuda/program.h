@@ -44,8 +44,8 @@ struct alignas(16) Instruction {
   alignas(16) std::byte arguments[argument_bytes];
 };
 inline constexpr int most_instructions = 128;
-inline constexpr int first_limit = 32;       ///< of a program after somebody waited; the next ones are longer and longer
-inline constexpr int most_at_once = 16;      ///< of a phase: those of two lie in shared memory
+inline constexpr int first_limit = 32;   ///< of a program after somebody waited; the next ones are longer and longer
+inline constexpr int most_at_once = 16;  ///< of a phase: those of two lie in shared memory
 inline constexpr int most_processors = 256;  ///< beyond, some are taken for others
 inline constexpr int program_threads = 256;
 inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
@@ -213,6 +213,7 @@ class Program {
     std::vector<std::pair<float, Size>> loads;  ///< what a tile takes, and how many there are; the longest first
     Size tiles = 0;
     float longest = 0;  ///< of a tile
+    float time = 0;     ///< of all, by time_of
   };
   Instruction& at(std::size_t number) { return last_[phase_of_.size() - 1 - number]; }
   const Instruction& at(std::size_t number) const { return last_[phase_of_.size() - 1 - number]; }

@@ -119,7 +119,7 @@ void CudaBackend<T>::limit_norm(ConstView<double> n, double limit, MatrixView<T>
 
 template <class T>
 void CudaBackend<T>::combine_own(const RowGroups<T>& Y, ConstView<T> X, MatrixView<T> Z) {
-  combine(T(1), Y, MatrixView<const T>(pattern(Y).values, Y.nonzeros(), 1), X, Z);
+  combine(Y, MatrixView<const T>(pattern(Y).values, Y.nonzeros(), 1), X, Z);
 }
 
 template <class T>

@@ -38,15 +38,14 @@ void CudaBackend<T>::scatter(T alpha, const RowGroups<T>& Y, ConstView<T> values
 }
 
 template <class T>
-void CudaBackend<T>::combine(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) {
+void CudaBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, MatrixView<T> Z) {
   const auto& y = pattern(Y);
   write_down({.starts = y.starts,
               .columns = y.examples,
               .values = values.data,
               .X = X,
               .Y = Z,
-              .rows = static_cast<int>(Z.rows),
-              .alpha = alpha},
+              .rows = static_cast<int>(Z.rows)},
              Y.count(), {range(X), range(values)}, {range(Z)});
 }
 
@@ -100,7 +99,7 @@ void CudaBackend<T>::add_at(const RowGroups<T>& Y, ConstView<T> values, Size fir
 #define WIDEHEAD_INSTANTIATE(T)                                                                                       \
   template void CudaBackend<T>::add_combination(ConstView<T>, const RowGroups<T>&, ConstView<T>, MatrixView<T>);      \
   template void CudaBackend<T>::scatter(T, const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>);           \
-  template void CudaBackend<T>::combine(T, const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>);           \
+  template void CudaBackend<T>::combine(const RowGroups<T>&, ConstView<T>, ConstView<T>, MatrixView<T>);              \
   template void CudaBackend<T>::dots_at(ConstView<T>, const RowGroups<T>&, ConstView<T>, double, MatrixView<double>); \
   template void CudaBackend<T>::add_by_example(ConstView<double>, const RowGroups<T>&, MatrixView<double>);           \
   template void CudaBackend<T>::gram(const RowGroups<T>&, ConstView<T>, MatrixView<T>);                               \

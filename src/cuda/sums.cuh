@@ -41,8 +41,8 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
     T* factors = reinterpret_cast<T*>(pool());  // of the terms at hand
     auto* columns = reinterpret_cast<Index*>(factors + most_terms);
     T* terms = reinterpret_cast<T*>(columns + most_terms);
-    constexpr int room = (program_shared_bytes - most_terms * static_cast<int>(sizeof(T) + sizeof(Index))) /
-                         static_cast<int>(sizeof(T));
+    constexpr int room =
+        (program_shared_bytes - most_terms * static_cast<int>(sizeof(T) + sizeof(Index))) / static_cast<int>(sizeof(T));
     const int rows = min(x.rows - first_row, sum_rows_each), pieces = (rows + piece - 1) / piece;
     const int at_once = min(most_terms, room / (pieces * piece));
     const bool wide = reinterpret_cast<std::uintptr_t>(x.X.data) % 16 == 0 && x.X.stride % piece == 0;

@@ -38,11 +38,14 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
     const auto matrix_at = [&](Index at) {
       return matrix_of(static_cast<std::size_t>(by_matrix_[static_cast<std::size_t>(at)]));
     };
-    const Index used = matrix_at(first);
+    const auto end_of = [&](Index number) {  // ends_ are beginnings by now
+      const auto behind = static_cast<std::size_t>(number) + 2;
+      return behind < ends_.size() ? ends_[behind] : static_cast<Index>(count);
+    };
+    const Index used = matrix_at(first), end = end_of(used);
     const Index most = std::is_same_v<T, float> && wide ? cuda::large_bundle_columns : cuda::bundle_columns;
     const Index at_once = used == Backend<T>::no_column ? cuda::bundle_columns : most;
-    Index last = first;
-    while (last < static_cast<Index>(count) && last - first < at_once && matrix_at(last) == used) ++last;
+    const Index last = std::min(first + at_once, end);
     bundles.host[made++] = {used, first, last - first};
     first = last;
   }
@@ -55,7 +58,7 @@ void CudaBackend<T>::express_columns(ConstView<T> V, std::span<const Index> rows
                                  wide, adds};
   const bool has_many = bundles.host[0].count > cuda::bundle_columns;
   program().add(cuda::Kind::express, cuda::express_tiles(made, Z.rows), express, {range(V), range(matrices)},
-                {range(Z)}, {3.5F, has_many ? 5.5F : 3.5F});
+                {range(Z)}, {4, has_many ? 4.5F : 4});
 }
 
 template <class T>
@@ -75,7 +78,7 @@ void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstVi
                                  !sums.empty(),
                                  pattern(Y)};
   program().add(cuda::Kind::observe, cuda::dot_tiles(H.cols + Y.nonzeros()), observe,
-                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, {5});
+                {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, {4});
 }
 
 /// Where the examples of these targets are judged in the same program, by the block that judges an example.
@@ -90,7 +93,10 @@ void CudaBackend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const Ro
     auto more = *judging;
     more.combines = true;
     more.Gamma_hat = G;
-    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {}, {range(G)})) return;
+    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {range(Z), range(sums), range(values)},
+                         {range(G)})) {
+      return;
+    }
   }
   const auto combine = [&](ConstView<T> X, bool adds, MatrixView<T> result) {
     write_down({.starts = y.example_starts,
@@ -119,7 +125,7 @@ void CudaBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c,
     more.a_is_one = a.empty();
     more.c = c;
     more.H_hat = H_hat, more.grad = grad, more.C = C;
-    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {range(Gamma_hat)},
+    if (program().extend(judging_, cuda::Kind::observe_and_judge, more, {range(Gamma_hat), range(H_hat), range(a)},
                          {range(H_hat), range(grad), range(C)})) {
       return;
     }
@@ -145,6 +151,45 @@ void CudaBackend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, Const
   write_down(x, {range(A), range(B), range(F), range(G), range(C)}, {range(C)});
 }
 
+/// H YᵀY by pairs of entries, of which there are few where few examples share a target: on a device that takes less
+/// time than to wait for YᵀY.
+template <class T>
+void CudaBackend<T>::add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
+                                   ConstView<T> values, MatrixView<T> N, MatrixView<T> C) {
+  std::size_t count = 0;
+  for (Size group = 0; group < Y.count(); ++group) count += Y.entries(group).size() * Y.entries(group).size();
+  if (!std::is_same_v<T, float> || !is_small(C.rows, C.cols, A.cols) || static_cast<Size>(count) > 8 * H.cols) {
+    return Backend<T>::add_with_gram(alpha, A, B, H, Y, values, N, C);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    const auto m = static_cast<std::size_t>(H.cols);
+    auto lists = program().lists(Lists::bytes<Index>(m + 1) + Lists::bytes<cuda::Pair>(count));
+    const auto starts = lists.template take<Index>(m + 1);
+    const auto pairs = lists.template take<cuda::Pair>(count);
+    group_of_.resize(static_cast<std::size_t>(Y.nonzeros()));
+    for (Size group = 0; group < Y.count(); ++group) {
+      const auto first = group_of_.begin() + Y.first_entry(group);
+      std::fill(first, group_of_.begin() + Y.first_entry(group + 1), static_cast<Index>(group));
+    }
+    Index next = 0;
+    for (Size j = 0; j < H.cols; ++j) {
+      starts.host[j] = next;
+      for (const Index own : Y.of_example(j)) {
+        const Size group = group_of_[static_cast<std::size_t>(own)];
+        for (Size e = Y.first_entry(group); e < Y.first_entry(group + 1); ++e) {
+          pairs.host[next++] = {own, static_cast<Index>(e), Y.entry(e).example};
+        }
+      }
+    }
+    starts.host[m] = next;
+    auto x = product(Op::none, Op::none, alpha, A, B, T(1), C);
+    x.H = H.data, x.H_stride = static_cast<int>(H.stride), x.values = values.data;
+    x.pair_starts = starts.device, x.pairs = pairs.device;
+    x.wide_C = x.wide_C && is_wide(H);
+    write_down(x, {range(A), range(B), range(H), range(values), range(C)}, {range(C)});
+  }
+}
+
 template <class T>
 void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                                   MatrixView<T> E) {
@@ -155,39 +200,34 @@ void CudaBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matr
              {range(E)});
 }
 
-/// Where the products are small, S is written along with them: −2ηHPᵀ made symmetric is −η(HPᵀ + PHᵀ). −ηH, the rows
-/// that E gains, takes the place of H in them.
+/// Where the products are small, S is written along with them: −2ηHPᵀ made symmetric is −η(HPᵀ + PHᵀ). Q comes last:
+/// all others can be begun before P is there.
 template <class T>
-void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> F, ConstView<T> high,
-                                  MatrixView<T> low, MatrixView<T> S) {
+void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
+                                  MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows;
-  if (!is_small(d, height, 2 * m) || F.cols > m || S.cols < height + m) {
-    return Backend<T>::commit_stack(eta, H, SH, F, high, low, S);
-  }
-  const auto P = SH.block(0, 0, d, m), UH = SH.block(d, 0, d, m);
-  const auto gained = S.columns(height, m);
-  write_down({.what = Element::scaled, .rows = d, .cols = m, .A = H, .C = gained, .alpha = -eta}, {range(H)},
-             {range(gained)});
+  if (!is_small(d, height, 2 * m)) return Backend<T>::commit_stack(eta, H, SH, high, low, S);
   const auto advance = [&](ConstView<T> X, Size first, T alpha, bool symmetric) {
     const auto changed = low.columns(first, d), sum = S.columns(first, d);
     const auto above = high.columns(first, d);
-    auto x = product(Op::none, Op::transpose, alpha, gained, X, T(1), changed);
+    auto x = product(Op::none, Op::transpose, alpha, H, X, T(1), changed);
     if (symmetric) {
-      add_product(x, X, gained);
-      if (!F.empty()) add_product(x, F, F);
+      add_product(x, X, H);
       x.symmetric = true;
     }
     write_sum(x, above, sum);
-    write_down(x, {range(gained), range(X), range(symmetric ? F : ConstView<T>()), range(above), range(changed)},
-               {range(changed), range(sum)});
+    write_down(x, {range(H), range(X), range(above), range(changed)}, {range(changed), range(sum)});
   };
-  advance(UH, d, T(2), false);
-  constexpr Size at_once = 384;
-  for (Size first = 2 * d; first < height; first += at_once) {  // in parts, which are done whenever there is time
+  advance(SH.block(d, 0, d, m), d, -2 * eta, false);
+  constexpr Size at_once = 384;  // of E's rows: in parts, which are done whenever there is time
+  for (Size first = 2 * d; first < height; first += at_once) {
     const Size count = std::min(at_once, height - first);
-    gemm(Op::none, Op::transpose, T(2), gained, SH.block(first, 0, count, m), T(1), S.columns(first, count));
+    gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), S.columns(first, count));
   }
-  advance(P, 0, T(1), true);
+  const auto E = S.columns(height, S.cols - height);
+  write_down({.what = Element::scaled, .rows = d, .cols = E.cols, .A = H, .C = E, .alpha = -eta}, {range(H)},
+             {range(E)});
+  advance(SH.block(0, 0, d, m), 0, -eta, true);
 }
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                                       \
@@ -201,10 +241,11 @@ void CudaBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstV
                                                MatrixView<T>);                                                        \
   template void CudaBackend<T>::add_products(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,               \
                                              MatrixView<T>);                                                          \
+  template void CudaBackend<T>::add_with_gram(T, ConstView<T>, ConstView<T>, ConstView<T>, const RowGroups<T>&,       \
+                                              ConstView<T>, MatrixView<T>, MatrixView<T>);                            \
   template void CudaBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,             \
                                              MatrixView<T>);                                                          \
-  template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>,               \
-                                             MatrixView<T>, MatrixView<T>)
+  template void CudaBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 
