@@ -8,6 +8,7 @@
 
 #include "widehead/output_layer.h"
 #include "widehead/synthetic.h"
+#include "widehead/train/trainer.h"
 
 namespace widehead::cli {
 
@@ -28,7 +29,7 @@ class Feed {
       backend.template transfer<T>(H.view(), H_.back());
     }
     if (waits_) return;
-    targets_.resize(enqueued_at_once);
+    targets_.resize(static_cast<std::size_t>(Trainer<T>::most_enqueued));
     for (auto& targets : targets_) targets.outputs = data.outputs;
   }
   /// Takes steps of a layer; returns the seconds of the steps alone, and how many they were.
@@ -47,7 +48,7 @@ class Feed {
   }
 
  private:
-  /// As many as a training loop gives a device (Trainer::most_enqueued): nobody waits before the last.
+  /// As many as a training loop gives a device: nobody waits before the last.
   std::pair<double, std::int64_t> enqueue_steps(OutputLayer<T>& layer, MatrixView<T> grad_H) {
     for (auto& batch : targets_) stream_.redraw_targets(t_++, batch);
     const auto start = std::chrono::steady_clock::now();
@@ -59,8 +60,6 @@ class Feed {
     return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
             static_cast<std::int64_t>(targets_.size())};
   }
-
-  static constexpr std::size_t enqueued_at_once = 256;
 
   SyntheticStream<T> stream_;
   bool waits_;

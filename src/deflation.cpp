@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::uint32_t probe_stream = 0x70;  // "p"
 
+/// U shrinks fast where its smallest singular value falls to this part of itself in a window.
+constexpr double fast = 0.5;
+
 }  // namespace
 
 template <class T>
@@ -66,12 +69,14 @@ double Deflation<T>::examine(ConstView<T> U_T) {
     start_probes();
     return 0;
   }
-  return std::sqrt(static_cast<double>(squared_sigma_.back()));
+  const double sigma = std::sqrt(static_cast<double>(squared_sigma_.back()));
+  shrinks_fast_ = sigma < fast * sigma_left_;
+  return sigma;
 }
 
 template <class T>
 Size Deflation<T>::count() const {
-  const double limit = options_.below * options_.below;
+  const double below = shrinks_fast_ ? options_.below / 2 : options_.below, limit = below * below;
   return static_cast<Size>(
       std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
 }
@@ -79,6 +84,7 @@ Size Deflation<T>::count() const {
 template <class T>
 void Deflation<T>::deflate(ConstView<T> U_T, MatrixView<T> change) {
   const Size d = dim_, p = probes_.cols(), r = rank_ = count();
+  sigma_left_ = r < p ? std::sqrt(static_cast<double>(squared_sigma_[static_cast<std::size_t>(p - r - 1)])) : 1;
   if (r == 0) return;
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = Q_tilde_T_.scratch(d, r), R = R_.scratch(r, r);
   backend_.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
@@ -123,6 +129,7 @@ template <class T>
 void Deflation<T>::visit_state(StateVisitor& visitor) {
   visitor.scalar("seed", seed_);
   visitor.block("probes", probes_.view());
+  visitor.scalar("sigma_left", sigma_left_);
   visitor.scalar("flops", flops_);
 }
 

@@ -193,6 +193,7 @@ void WindowedLayer<T>::flip() {
     timeline_.store_ahead(rows, W);
   });
   timeline_.advance_dense(U_T());
+  deflation_.start_over();
   backend.set_identity(U_T());
   backend.copy(U_T(), high_.view().columns(d, d));
   backend.clear(low_.view().columns(d, d));

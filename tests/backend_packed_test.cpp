@@ -106,6 +106,63 @@ TEST_P(BackendTest, AddProductsAddsBoth) {
   });
 }
 
+/// ΓᵀΓ by pairs, as where P is made: few examples share a target, or so many that the pairs are too many.
+TEST_P(BackendTest, AddWithGramOfPackedMatrices) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(118);
+    for (const MinibatchShape& shape :
+         std::vector<MinibatchShape>{{500, 300, 128, 1}, {500, 64, 32, 3}, {2, 32, 64, 1}}) {
+      SCOPED_TRACE(fmt::format("D = {}, d = {}, m = {}", shape.outputs, shape.dim, shape.batch));
+      const TypedMinibatch<T> typed(make_minibatch(dice, shape));
+      RowGroups<T> groups;
+      groups.assign(typed.targets());
+      const Size d = shape.dim, m = shape.batch;
+      const auto A = dice.matrix<T>(d, d), B = dice.matrix<T>(d, m), H = dice.matrix<T>(d, m),
+                 before = dice.matrix<T>(d, m), values = dice.matrix<T>(groups.nonzeros(), 1);
+      Matrix<T> N(m, m, backend.memory());
+      auto C = there<T>(backend, before);
+      backend.add_with_gram(T(-0.5), there<T>(backend, A), there<T>(backend, B), there<T>(backend, H), groups,
+                            there<T>(backend, values), N, C);
+      Matrix<double> pairs(m, m);
+      for (Size i = 0; i < groups.nonzeros(); ++i) {
+        for (Size j = 0; j < groups.nonzeros(); ++j) {
+          if (groups.entry(i).row != groups.entry(j).row) continue;
+          pairs(groups.entry(i).example, groups.entry(j).example) +=
+              static_cast<double>(values(i, 0)) * static_cast<double>(values(j, 0));
+        }
+      }
+      const auto with_product = product(Op::none, Op::none, -0.5, to_double(A), to_double(B), 1, to_double(before));
+      const auto truth = product(Op::none, Op::none, -0.5, to_double(H), pairs, 1, with_product);
+      EXPECT_TRUE(is_near<T>(here<T>(backend, C), truth, tolerance::product<T>(d + m),
+                             norm(A) * norm(B) + norm(H) * norm(pairs) + norm(before)));
+    }
+  });
+}
+
+/// As many terms as a hot output has in a window, and few.
+TEST_P(BackendTest, SumsOfPackedColumns) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(119);
+    for (const Size d : {Size{4}, Size{300}, Size{1024}}) {
+      SCOPED_TRACE(fmt::format("d = {}", d));
+      constexpr Size D = 60;
+      const auto V = dice.matrix<T>(d, D), values = dice.matrix<T>(400, 1);
+      const std::vector<std::int64_t> offsets = {0, 3, 8, 400};
+      std::vector<Index> columns, entries;
+      Matrix<double> Y(D, 3);
+      for (Index e = 0; e < 400; ++e) {
+        columns.push_back(static_cast<Index>(dice.between(0, D - 1)));
+        entries.push_back(e);
+        Y(columns.back(), e < 3 ? 0 : e < 8 ? 1 : 2) += static_cast<double>(values(e, 0));
+      }
+      Matrix<T> G(d, 3, backend.memory());
+      backend.gather(there<T>(backend, V), Selection{offsets, columns, entries}, there<T>(backend, values), G);
+      const auto truth = product(Op::none, to_double(V), Op::none, Y);
+      EXPECT_TRUE(is_near<T>(here<T>(backend, G), truth, tolerance::product<T>(400), norm(V) * norm(values)));
+    }
+  });
+}
+
 TEST_P(BackendTest, CommitStackIsItsFormulas) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(112);

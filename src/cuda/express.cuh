@@ -11,7 +11,7 @@ namespace widehead::cuda {
 /// thread has four rows of a column and a quarter of the depth.
 template <bool wide, class T>
 __device__ void express_few(const Express<T>& x, const Bundle& bundle, int first_row) {
-  constexpr int rows_each = express_rows, depth_each = sizeof(T) == 4 ? 512 : 224, pitch = depth_each + 8;
+  constexpr int rows_each = express_rows, depth_each = sizeof(T) == 4 ? 480 : 224, pitch = depth_each + 8;
   constexpr int piece = 16 / static_cast<int>(sizeof(T)), pieces_a_row = rows_each / piece;
   static_assert((depth_each * rows_each + bundle_columns * (pitch + 4 * rows_each)) * sizeof(T) <=
                 program_shared_bytes);

@@ -77,7 +77,7 @@ struct alignas(16) Pair {
 };
 /// C ← α (Σ op(A) op(B) + H YᵀY) + βC, in float (multiply.cuh).
 struct Multiply {
-  Factors of[most_products];  ///< all laid out alike; those after the first, where A and B are across, may be none
+  Factors of[most_products];  ///< all laid out alike; those after the first may be none, and are where A is along
   float* C;
   int C_stride;
   int rows, cols;

@@ -97,6 +97,9 @@ struct Desk {
   int next_tile;
 };
 constexpr std::size_t shared_bytes = program_shared_bytes + sizeof(Desk);
+constexpr std::size_t least_lent = 99 * 1024,
+                      elsewhere = 256;  // to a block, by 8.6, 8.9 and 12.0; what else it has there
+static_assert(shared_bytes + elsewhere <= least_lent);
 static_assert(most_instructions < program_threads);
 
 template <class T>

@@ -48,7 +48,7 @@ inline constexpr int first_limit = 32;   ///< of a program after somebody waited
 inline constexpr int most_at_once = 16;  ///< of a phase: those of two lie in shared memory
 inline constexpr int most_processors = 256;  ///< beyond, some are taken for others
 inline constexpr int program_threads = 256;
-inline constexpr int program_shared_bytes = 87040;  ///< of a block, for whatever it does
+inline constexpr int program_shared_bytes = 84480;  ///< of a block, for whatever it does
 
 /// In which order a program's instructions are done. The counters are zero when it begins.
 struct Plan {
@@ -178,12 +178,18 @@ class Program {
   bool extend(Mark mark, Kind kind, const Arguments& arguments, std::initializer_list<Range> reads,
               std::initializer_list<Range> writes, Size tiles = 0, Effort effort = {}) {
     static_assert(std::is_trivially_copyable_v<Arguments> && sizeof(Arguments) <= argument_bytes);
-    if (!can_extend(mark.number, reads, writes)) return false;
+    if (mark.program != number_ || !can_extend(mark.number, reads, writes)) return false;
     at(mark.number).kind = kind;
     if (tiles > 0) set_tiles(mark.number, tiles, effort);
     note(mark.number, reads, writes);
     std::memcpy(at(mark.number).arguments, &arguments, sizeof(Arguments));
     return true;
+  }
+
+  /// The next so many instructions are of one program: whether they are extended, and so what they round, is the same
+  /// wherever they stand.
+  void keep_together(std::size_t count) {
+    if (phase_of_.size() + count > limit_) start();
   }
 
   /// What has been written goes to the device. Lists are there for whatever is launched on the stream after it.

@@ -69,9 +69,16 @@ __device__ void sum_columns_tile(const SumColumns<T>& x, int tile) {
       close_batch();
       wait_for_batches<0>();
       __syncthreads();
-      for_own_rows([&](int i, int p) {
-#pragma unroll 4
-        for (int t = 0; t < count; ++t) sums[p] += factors[t] * terms[t * pieces * piece + i - first_row];
+      for_own_rows([&](int i, int p) {  // by fours, which do not wait for one another, and round less
+        T parts[few] = {};
+        const auto term = [&](int t) { return factors[t] * terms[t * pieces * piece + i - first_row]; };
+        int t = 0;
+        for (; t + few <= count; t += few) {
+#pragma unroll
+          for (int k = 0; k < few; ++k) parts[k] += term(t + k);
+        }
+        for (; t < count; ++t) parts[0] += term(t);
+        sums[p] += (parts[0] + parts[1]) + (parts[2] + parts[3]);
       });
       __syncthreads();
     }

@@ -65,6 +65,7 @@ template <class T>
 void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z,
                                      ConstView<T> sums, const RowGroups<T>& Y, MatrixView<double> q,
                                      MatrixView<double> o) {
+  program().keep_together(3);  // it may become the first part of judging, to which others are added
   const cuda::Observe<T> observe{H,
                                  H_hat,
                                  UH,

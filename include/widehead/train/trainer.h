@@ -3,8 +3,8 @@
 /// model is judged and who looks on is the business of its hooks.
 ///
 /// Where the network enqueues its steps, the device is not waited for but now and then: when a loss is logged, before a
-/// checkpoint, at the end of an epoch, and after 64 steps at the latest, so that a run that diverges is found out soon.
-/// Nothing is saved before that. Shares of the time are those of a step in 64 that is waited for.
+/// checkpoint, at the end of an epoch, and after 256 steps at the latest, so that a run that diverges is found out
+/// soon. Nothing is saved before that. Shares of the time are those of one step in 64, by the device's own clock.
 
 #include <chrono>
 
@@ -53,6 +53,8 @@ class TrainerHooks {
 template <class T>
 class Trainer {
  public:
+  static constexpr std::int64_t most_enqueued = 256;  ///< steps that nobody has waited for
+
   Trainer(const TrainerOptions& options, Network<T>& network, const BatchSource<T>& source, TrainerHooks& hooks);
 
   /// Trains until the last epoch is over or a hook says stop; saves in both cases. True when the run is complete.
@@ -64,7 +66,6 @@ class Trainer {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr double logs_per_run = 200;
-  static constexpr std::int64_t most_enqueued = 256;   // steps that nobody has waited for
   static constexpr std::int64_t steps_per_timed = 64;  // of enqueued steps, one is timed …
   static constexpr std::int64_t first_timed = 40;      // … after the device and its memory have warmed up
 
