@@ -19,7 +19,9 @@ class Windows {
     Matrix<double> U_T(d, d), change(d, d);
     for (Size i = 0; i < d; ++i) U_T(i, i) = i == 2 ? smallest : 1.5;
     const double sigma = deflation_.examine(U_T);
-    if (settled_) EXPECT_NEAR(sigma, smallest, 1e-6);
+    if (settled_) {
+      EXPECT_NEAR(sigma, smallest, 1e-6);
+    }
     const Size count = deflation_.count();
     deflation_.deflate(U_T, change);
     return count;
