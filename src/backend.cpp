@@ -100,6 +100,13 @@ void Backend<T>::add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView
 }
 
 template <class T>
+void Backend<T>::carry_over(MatrixView<T> low, MatrixView<T> S) {
+  Matrix<T> sum(S.rows, S.cols, memory());
+  add(T(1), S, T(1), low, sum);
+  carry(sum, S, low);
+}
+
+template <class T>
 void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                               MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows, n = height - 2 * d;

@@ -21,6 +21,15 @@ std::int32_t Window<T>::find(Index row) const {
 }
 
 template <class T>
+bool Window<T>::is_plain() const {
+  if (entries_.size() != rows_.size()) return false;
+  for (std::size_t slot = 0; slot < own_.size(); ++slot) {
+    if (own_[slot] != static_cast<std::int32_t>(slot)) return false;
+  }
+  return true;
+}
+
+template <class T>
 void Window<T>::grow_table() {
   table_.assign(2 * table_.size(), none);
   for (std::size_t slot = 0; slot < rows_.size(); ++slot) {

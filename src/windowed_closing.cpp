@@ -49,19 +49,16 @@ bool WindowedLayer<T>::is_over(Size m) const {
 
 /// The commit of a window's last minibatch. To examine U takes one thread as long as the commit of some d/4 examples
 /// takes two, so the others are given all there is to do meanwhile. In a large minibatch that is Q and E, of which
-/// whoever begins with them has fetched the window's rows before; in a small one these rows, and the roundings.
+/// whoever begins with them has fetched the window's rows before; in a small one these rows.
 template <class T>
 void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, height = SH.rows;
   const auto examine_U = [&] { examine(m); };
   if (4 * m < d) {
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
-    const auto prepare_closing = [&] {
-      carry();
-      fetch_window();
-    };
-    backend.side_by_side(std::ref(examine_U), std::ref(prepare_closing));
+    backend.commit_stack(eta, H, SH, high(), low_, S_T);
+    const auto fetch = [&] { fetch_window(); };
+    backend.side_by_side(std::ref(examine_U), std::ref(fetch));
     return;
   }
   const auto low_Q = low_.view().columns(0, d), low_U_T = low_.view().columns(d, d);
@@ -69,7 +66,7 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
     backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
   subtract(d, d, low_U_T);
-  backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
+  backend.carry_over(low_U_T, U_T());
   const auto commit_rest = [&](Size first, Size count) {  // rows of [Q; E]
     if (first == 0) fetch_window();
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_E = count - in_Q;
@@ -78,8 +75,7 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
   };
   const double flops = GemmShape{Op::none, Op::transpose, d, height - d, m}.flops();
   backend.share(height - d, rows_in_piece, flops, std::ref(commit_rest), std::ref(examine_U));
-  backend.finish_stack(eta, H, high_.view().columns(0, d), low_Q, Q(), S_T.columns(height, S_T.cols - height));
-  carry();
+  backend.finish_stack(eta, H, Q(), low_Q, Q(), S_T.columns(height, S_T.cols - height));
 }
 
 /// Whether U allows that the window is absorbed, and how long the next one may be.
@@ -113,12 +109,6 @@ void WindowedLayer<T>::fetch_window() {
   store_.touch(window_.rows());
 }
 
-/// What S is rounded to becomes the high part of Q and U, the rest their low part.
-template <class T>
-void WindowedLayer<T>::carry() {
-  this->backend().carry(S_T_.view().columns(0, 2 * this->dim()), high_, low_);
-}
-
 template <class T>
 void WindowedLayer<T>::close_window() {
   const TimeSpent timing(account_.close_seconds);
@@ -127,7 +117,7 @@ void WindowedLayer<T>::close_window() {
   } else {
     flip();
   }
-  if (!this->backend().factorizes_fast()) carry();  // of Q: U is I now. Else that was done with the last commit
+  if (high_.size() > 0) this->backend().carry(S_T_.view().columns(0, 2 * this->dim()), high_, low_);
   window_.clear();
   stack_bound_ += std::sqrt(static_cast<double>(this->dim()));  // a flip or a deflation makes rows of U orthonormal
 }
@@ -149,7 +139,7 @@ void WindowedLayer<T>::absorb() {
   const auto low_U_T = low_.view().columns(d, d);
   deflation_.deflate(U_T(), low_U_T);
   const bool deflated = deflation_.rank() > 0;
-  if (deflated) backend.add(T(1), high_.view().columns(d, d), T(1), low_U_T, U_T());
+  if (deflated) backend.carry_over(low_U_T, U_T());
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
   if (!by_output) deflation_.multiply_by_inverse(E_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
@@ -195,7 +185,7 @@ void WindowedLayer<T>::flip() {
   timeline_.advance_dense(U_T());
   deflation_.start_over();
   backend.set_identity(U_T());
-  backend.copy(U_T(), high_.view().columns(d, d));
+  if (high_.size() > 0) backend.copy(U_T(), high_.view().columns(d, d));
   backend.clear(low_.view().columns(d, d));
   ++account_.flips;
 }

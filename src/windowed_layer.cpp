@@ -49,7 +49,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : device_window * d;
   auto& memory = this->backend().memory();
   S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
-  high_ = Matrix<T>(d, 2 * d, memory);
+  if (!this->backend().factorizes_fast()) high_ = Matrix<T>(d, 2 * d, memory);
   low_ = Matrix<T>(d, 2 * d, memory);
   for (auto* scratch : {&T_, &Z_, &Z_next_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
   this->backend().set_identity(U_T());
@@ -60,13 +60,13 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
       common_.set_sum_of_rows(this->sum_rows(store_.view()));
     }
   }
-  this->backend().copy(S_T_.view().columns(0, 2 * d), high_);
+  if (high_.size() > 0) this->backend().copy(S_T_.view().columns(0, 2 * d), high_);
 }
 
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
 
-/// sums ← (Γ_w E)_i for each output i of `rows` (d x rows.size()). Returns false, with no sums, when the window has
-/// none of them.
+/// sums ← (Γ_w E)_i for each output i of `rows` (d x rows.size()), which may be rows of E themselves. Returns false,
+/// with no sums, when the window has none of them.
 template <class T>
 bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& sums) {
   sum_offsets_.assign(1, 0);
@@ -77,6 +77,10 @@ bool WindowedLayer<T>::sum_window(std::span<const Index> rows, MatrixView<T>& su
   const bool in_window =
       !rows.empty() && !std::less<>{}(rows.data(), all.data()) && std::less<>{}(rows.data(), all.data() + all.size());
   auto next_slot = in_window ? static_cast<std::int32_t>(rows.data() - all.data()) : Window<T>::none;
+  if (in_window && window_.is_plain()) {
+    sums = E_T().columns(next_slot, static_cast<Size>(rows.size()));
+    return true;
+  }
   for (const Index row : rows) {
     if (const auto slot = in_window ? next_slot++ : window_.find(row); slot != Window<T>::none) {
       for (auto e = window_.first_entry(static_cast<std::size_t>(slot)); e != Window<T>::none;
@@ -283,8 +287,8 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   if (c != 1) {  // c − 1 may be far below T's ε, and is the same in many steps: no rounding of c may add up
     const auto shrink = [&](Size first, double factor_minus_1) {
       const auto low = low_.view().columns(first, d);
-      backend.add(static_cast<T>(factor_minus_1), high_.view().columns(first, d), static_cast<T>(1 + factor_minus_1),
-                  low, low);
+      backend.add(static_cast<T>(factor_minus_1), high().columns(first, d), static_cast<T>(1 + factor_minus_1), low,
+                  low);
     };
     shrink(0, (c - 1) * (c + 1));
     shrink(d, c - 1);
@@ -293,7 +297,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   const bool by_output = appends_by_output(by.Gamma, m);
   const auto S_T = S_T_.view().columns(0, height + (by_output ? 0 : m));
   if (!backend.factorizes_fast()) {  // rows of E by example, and windows that nobody examines
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, high(), low_, S_T);
     window_.append(by.Gamma, by.g, m);
     return is_over(m);
   }
@@ -307,7 +311,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   if (is_last) {
     commit_and_examine(H, SH, eta, S_T);
   } else {
-    backend.commit_stack(eta, H, SH, high_, low_, S_T);
+    backend.commit_stack(eta, H, SH, high(), low_, S_T);
   }
   if (!by_output) return is_last;
   const auto new_rows = VtG_.scratch(d, by.Gamma.count());
@@ -315,6 +319,17 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   backend.clear(S_T_.view().columns(height, window_.columns() - n));
   backend.add_to_columns(-eta, new_rows, columns, E_T());
   return is_last;
+}
+
+/// As a device has them; a host that loads them carries over what that one has not.
+template <class T>
+void WindowedLayer<T>::visit_two_parts(StateVisitor& visitor) {
+  const auto sum = S_T_.view().columns(0, 2 * this->dim());
+  Matrix<T> loaded;
+  if (high_.size() == 0 && visitor.loading()) loaded = Matrix<T>(sum.rows, sum.cols, this->backend().memory());
+  visit_block(visitor, this->backend(), "high", loaded.size() == 0 ? high() : loaded.view());
+  visit_block(visitor, this->backend(), "low", low_.view());
+  if (loaded.size() > 0) this->backend().carry(sum, loaded, low_);
 }
 
 /// The timeline comes first: it knows which rows were ever touched. The stack holds as many rows of E as the
@@ -331,8 +346,7 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.part("deflation", deflation_);
   common_.visit_state(visitor);
   visit_block(visitor, this->backend(), "S", S_T_.view().columns(0, 2 * d + window_.columns()));
-  visit_block(visitor, this->backend(), "high", high_.view());
-  visit_block(visitor, this->backend(), "low", low_.view());
+  visit_two_parts(visitor);
   visitor.scalar("stack_bound", stack_bound_);
   visitor.scalar("reach", reach_);
   if (reach_ < 1) visitor.refuse("reach", fmt::format("is {}, but a window has at least one example", reach_));

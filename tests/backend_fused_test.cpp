@@ -316,6 +316,13 @@ TEST_P(BackendTest, FinishStackIsItsThreeFormulas) {
         for (Size i = 0; i < d; ++i) ASSERT_EQ(E(i, j), T(-0.25) * H(i, j));
       }
       EXPECT_TRUE(low.rim_is_intact() && S.rim_is_intact() && E.rim_is_intact());
+      if (!backend.memory().is_host()) continue;
+      // Where the high part is S itself, the sum is carried over: to the bit what the two give one after the other.
+      Both<T> S_itself(backend, Matrix<T>::copy_of(high.host())), carried(backend, before);
+      backend.finish_stack(T(0.25), H.device(), S_itself.device(), carried.device(), S_itself.device(), E.device());
+      backend.carry(S.device(), high.device(), low.device());
+      EXPECT_TRUE(is_identical<T>(S_itself.host(), S.host()) && is_identical<T>(carried.host(), low.host()));
+      EXPECT_TRUE(S_itself.rim_is_intact() && carried.rim_is_intact());
     }
   });
 }

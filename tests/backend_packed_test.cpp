@@ -204,6 +204,14 @@ TEST_P(BackendTest, CommitStackIsItsFormulas) {
       for (Size j = 0; j < d; ++j) {
         for (Size i = 0; i < j; ++i) ASSERT_EQ(low_here(i, j), low_here(j, i)) << i << ", " << j;
       }
+      if (!backend.memory().is_host()) continue;
+      // Where the high part is S itself, the same sums, carried over.
+      auto S_itself = Matrix<T>::copy_of(S), carried = Matrix<T>::copy_of(low);
+      std::copy_n(high.data(), high.size(), S_itself.data());
+      backend.commit_stack(T(eta), H, SH, S_itself.view().columns(0, 2 * d), carried, S_itself);
+      EXPECT_TRUE(is_identical<T>(S_itself, S_there));
+      backend.carry(S_there.view().columns(0, 2 * d), Matrix<T>::copy_of(high), low_there);
+      EXPECT_TRUE(is_identical<T>(carried, low_there));
     }
   });
 }

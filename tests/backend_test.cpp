@@ -361,6 +361,7 @@ TEST_P(BackendTest, CarryMovesWhatIsLargeToTheHighPartAndLosesNothing) {
         }
       }
       const auto before = Matrix<T>::copy_of(S.host());
+      const auto parts = std::pair(Matrix<T>::copy_of(high.host()), Matrix<T>::copy_of(low.host()));
       backend.carry(S.device(), high.device(), low.device());
       for (Size j = 0; j < cols; ++j) {
         for (Size i = 0; i < rows; ++i) {
@@ -370,6 +371,11 @@ TEST_P(BackendTest, CarryMovesWhatIsLargeToTheHighPartAndLosesNothing) {
       }
       EXPECT_TRUE(is_identical<T>(S.host(), before));
       EXPECT_TRUE(S.rim_is_intact() && high.rim_is_intact() && low.rim_is_intact());
+      // The sum itself, too.
+      Both<T> sum(backend, parts.first), rest(backend, parts.second);
+      backend.carry_over(rest.device(), sum.device());
+      EXPECT_TRUE(is_identical<T>(sum.host(), high.host()) && is_identical<T>(rest.host(), low.host()));
+      EXPECT_TRUE(sum.rim_is_intact() && rest.rim_is_intact());
     }
   });
 }

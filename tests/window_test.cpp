@@ -23,6 +23,16 @@ Matrix<double> to_dense(const Window<double>& window, Size D) {
   return Y;
 }
 
+/// Whether column k of Y_w belongs to the k-th of the window's outputs alone, with a 1.
+bool is_plain(const Window<double>& window, const Matrix<double>& Y) {
+  for (std::size_t slot = 0; slot < window.rows().size(); ++slot) {
+    for (Size column = 0; column < Y.cols(); ++column) {
+      if (Y(window.rows()[slot], column) != (column == static_cast<Size>(slot) ? 1 : 0)) return false;
+    }
+  }
+  return true;
+}
+
 TEST(Window, HoldsTheMinibatchesSideBySide) {
   const auto backend = make_cpu_backend<double>(1);
   Window<double> window(*backend);
@@ -97,6 +107,7 @@ TEST(Window, GivesAnOutputOneColumnOfItsOwnHoweverOftenItComes) {
       if (t % 3 == 2) std::copy_n(minibatch.Y().data(), D * wider_by, wider.data() + truth.size());
       truth = std::move(wider);
       for (const auto& [row, column] : own) truth(row, column) = 1;
+      EXPECT_EQ(window.is_plain(), is_plain(window, truth)) << "after " << t;
     }
     EXPECT_EQ(window.columns(), truth.cols());
     EXPECT_EQ(window.examples(), examples);

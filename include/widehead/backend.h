@@ -183,6 +183,8 @@ class Backend {
   virtual void add_to_rows(ConstView<T> b, MatrixView<T> A) = 0;
   /// With S = high + low, rounded: low ← (high + low) − S, exactly; high ← S.
   virtual void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) = 0;
+  /// S ← S + low, rounded; low ← what that leaves over, exactly.
+  virtual void carry_over(MatrixView<T> low, MatrixView<T> S);
   /// C ← op(A) B + β X, all but A in double: for a few columns that must not round. With β = 0, X is not read.
   virtual void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, ConstView<double> X,
                                   MatrixView<double> C) = 0;
@@ -333,7 +335,8 @@ class Backend {
                              ConstView<T> values, MatrixView<T> N, MatrixView<T> C);
   /// C ← C + α (A B + F G).
   virtual void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C);
-  /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH.
+  /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH. On a host `high` may be S itself,
+  /// here and below: carry_over(low, S) takes the place of the sum then.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
   /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is

@@ -32,6 +32,8 @@ class Window {
   const Entry& entry(std::int32_t e) const { return entries_[static_cast<std::size_t>(e)]; }
   /// By entry.
   ConstView<T> values() const { return {values_.data(), static_cast<Size>(entries_.size()), 1}; }
+  /// Whether E's rows are the outputs' own, in the order of rows(): (Γ_w E)_i is a row of E.
+  bool is_plain() const;
   /// Position of an output in rows(), or none.
   std::int32_t find(Index row) const;
 

@@ -9,8 +9,8 @@
 ///            transition for all others    always possible
 /// Rows of V catch up when they are touched (Timeline). ω is there for losses that use Σo (CommonPart).
 /// Q = WᵀW and U would round in every step, and small learning rates forget slowly; so both are kept as
-/// a sum of two, high + low: steps go to the low part, whose rounding is small. Derivation and figures:
-/// docs/algorithm.md.
+/// a sum of two, high + low: steps go to the low part, whose rounding is small. On a host the stack itself is the high
+/// part. Derivation and figures: docs/algorithm.md.
 
 #include <limits>
 #include <string>
@@ -68,6 +68,8 @@ class WindowedLayer final : public SphericalLayer<T> {
   MatrixView<T> Q() { return S_T_.view().columns(0, this->dim()); }
   MatrixView<T> U_T() { return S_T_.view().columns(this->dim(), this->dim()); }
   MatrixView<T> E_T() { return S_T_.view().columns(2 * this->dim(), window_.columns()); }
+  /// Of the low part's sum: a host carries over in every step, a device when a window closes.
+  MatrixView<T> high() { return high_.size() == 0 ? S_T_.view().columns(0, 2 * this->dim()) : high_.view(); }
 
   double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
@@ -82,7 +84,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void examine(Size m);
   Size reach_after(double sigma, Size m) const;
   void fetch_window();
-  void carry();
+  void visit_two_parts(StateVisitor& visitor);
   void close_window();
   MatrixView<T> window_rows(std::span<const Index> rows);
   void absorb();
@@ -95,7 +97,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   CommonPart<T> common_;
   Deflation<T> deflation_;
   Matrix<T> S_T_;                            // d x (2d + capacity)
-  Matrix<T> high_, low_;                     // d x 2d: [Q; U]ᵀ = high + low, rounded in S
+  Matrix<T> high_, low_;                     // d x 2d: [Q; U]ᵀ = high() + low, rounded in S; a host has no high_
   static constexpr Size rows_in_piece = 32;  // of S, for a thread: with fewer a product is slower
   static constexpr Size unlimited = std::numeric_limits<Size>::max();
   bool can_absorb_ = false;                                       // what examine() found; a device never asks

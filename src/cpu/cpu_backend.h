@@ -40,6 +40,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   void scale_columns(ConstView<T> a, MatrixView<T> A) override;
   void add_to_rows(ConstView<T> b, MatrixView<T> A) override;
   void carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low) override;
+  void carry_over(MatrixView<T> low, MatrixView<T> S) override;
   void multiply_in_double(Op op_a, ConstView<T> A, ConstView<double> B, double beta, ConstView<double> X,
                           MatrixView<double> C) override;
   void round(ConstView<double> A, MatrixView<T> C) override;

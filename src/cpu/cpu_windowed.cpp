@@ -11,6 +11,14 @@ namespace {
 /// Edge of the tiles by which a matrix meets its transpose: one of each fits the registers.
 constexpr Size tile = 4;
 
+/// (high + low) − sum, exactly, where `sum` is high + low, rounded: Knuth's two-sum, right whichever of the two is
+/// larger.
+template <class T>
+inline T left_over(T sum, T high, T low) {
+  const T low_in_sum = sum - high, high_in_sum = sum - low_in_sum;
+  return (high - high_in_sum) + (low - low_in_sum);
+}
+
 /// A ← (A + Aᵀ)/2, one thread's part of it but for the last rows and columns, which fill no tile.
 template <class T>
 void average_tiles(Size rank, Size team, MatrixView<T> A) {
@@ -44,6 +52,38 @@ template <class T>
 void average_rest(MatrixView<T> A) {
   for (Size i = A.rows / tile * tile; i < A.rows; ++i) {
     for (Size j = 0; j < i; ++j) A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
+  }
+}
+
+/// Some columns of S ← high + low; where `high` is S itself, low ← what the sum leaves over.
+template <class T>
+void add_low(Size first, Size count, MatrixView<const T> high, MatrixView<T> low, MatrixView<T> S) {
+  const bool carries = high.data == S.data;
+  for (Size j = first; j < first + count; ++j) {
+    const T* h = high.column(j);
+    T *l = low.column(j), *s = S.column(j);
+    if (carries) {
+#pragma omp simd
+      for (Size i = 0; i < S.rows; ++i) {
+        const T sum = s[i] + l[i];
+        l[i] = left_over(sum, s[i], l[i]);
+        s[i] = sum;
+      }
+    } else {
+#pragma omp simd
+      for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
+    }
+  }
+}
+
+/// Some columns of E ← −ηH.
+template <class T>
+void append_columns(Size first, Size count, T eta, MatrixView<const T> H, MatrixView<T> E) {
+  for (Size j = first; j < first + count; ++j) {
+    const T* h = H.column(j);
+    T* e = E.column(j);
+#pragma omp simd
+    for (Size i = 0; i < E.rows; ++i) e[i] = -eta * h[i];
   }
 }
 
@@ -81,52 +121,57 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
                                  MatrixView<T> E) {
   const Size d = low.rows;
   const auto low_Q = low.columns(0, d);
-  const auto round = [&](Size first, Size count) {
-    for (Size j = first; j < first + count; ++j) {
-      const T *h = high.column(j), *l = low.column(j);
-      T* s = S.column(j);
-#pragma omp simd
-      for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
-    }
-  };
   for_each_thread(team_for(low.size()), [&](Size rank, Size team) {
     const Size turning = std::max<Size>(1, team / 2), writing = std::max<Size>(1, team - turning);
     if (rank < turning) average_tiles(rank, turning, low_Q);
     if (rank == 0) average_rest(low_Q);
     if (rank >= team - writing) {
       const Size writer = rank - (team - writing);
-      take_stripe(writer, writing, E.cols, 1, [&](Size first, Size count) {
-        for (Size j = first; j < first + count; ++j) {
-          const T* h = H.column(j);
-          T* e = E.column(j);
-#pragma omp simd
-          for (Size i = 0; i < E.rows; ++i) e[i] = -eta * h[i];
-        }
-      });
-      take_stripe(writer, writing, S.cols - d, 1, [&](Size first, Size count) { round(d + first, count); });
+      take_stripe(writer, writing, E.cols, 1,
+                  [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
+      take_stripe(writer, writing, S.cols - d, 1,
+                  [&](Size first, Size count) { add_low<T>(d + first, count, high, low, S); });
     }
     if (team > 1) {  // a team of one may be part of another, which does not wait here
 #pragma omp barrier
     }
-    take_stripe(rank, team, d, 1, round);
+    take_stripe(rank, team, d, 1, [&](Size first, Size count) { add_low<T>(first, count, high, low, S); });
   });
 }
 
-/// Threads share out the columns of the whole stack, whether they are in low or in S.
+/// Threads share out the columns of the whole stack, whether they are in low or in S. What one has written to low it
+/// adds to S before it goes on: the second-level cache has room for Q or for U in two parts, but not for all. Q must be
+/// symmetric first, and is left for later where several threads have parts of it.
 template <class T>
 void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                                  MatrixView<T> S) {
-  const Size m = H.cols, height = SH.rows, split = low.cols;
-  const int threads = GemmShape{Op::none, Op::transpose, H.rows, height, m}.flops() < min_parallel_flops ? 1 : threads_;
+  const Size d = H.rows, m = H.cols, height = SH.rows, split = low.cols;
+  const int threads = GemmShape{Op::none, Op::transpose, d, height, m}.flops() < min_parallel_flops ? 1 : threads_;
+  const auto low_Q = low.columns(0, d);
+  bool finished_Q = false;
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
-    blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
+    if (count > 0) blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
   for_each_stripe(threads, height, stripe_granule, [&](Size first, Size count) {
-    const Size in_low = std::clamp<Size>(split - first, 0, count), in_E = count - in_low;
-    if (in_low > 0) subtract(first, in_low, low.columns(first, in_low));
-    if (in_E > 0) subtract(first + in_low, in_E, S.columns(first + in_low, in_E));
+    const Size in_Q = std::clamp<Size>(d - first, 0, count), in_low = std::clamp<Size>(split - first, 0, count);
+    subtract(first, in_Q, low.columns(first, in_Q));
+    if (in_Q == d) {
+      average_tiles(Size{0}, Size{1}, low_Q);
+      average_rest(low_Q);
+      add_low<T>(0, d, high, low, S);
+      finished_Q = true;
+    }
+    subtract(first + in_Q, in_low - in_Q, low.columns(first + in_Q, in_low - in_Q));
+    add_low<T>(first + in_Q, in_low - in_Q, high, low, S);
+    subtract(first + in_low, count - in_low, S.columns(first + in_low, count - in_low));
   });
-  finish_stack(eta, H, high, low, S.columns(0, split), S.columns(height, S.cols - height));
+  const auto E = S.columns(height, S.cols - height);
+  if (finished_Q) {
+    for_each_stripe(team_for(E.size()), E.cols, 1,
+                    [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
+  } else {
+    finish_stack(eta, H, high.columns(0, d), low_Q, S.columns(0, d), E);
+  }
 }
 
 template <class T>
@@ -137,13 +182,17 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
       T* h = high.column(j);
       T* l = low.column(j);
 #pragma omp simd
-      for (Size i = 0; i < S.rows; ++i) {  // Knuth's two-sum: right whichever of the two is larger
-        const T l_in_s = s[i] - h[i], h_in_s = s[i] - l_in_s;
-        l[i] = (h[i] - h_in_s) + (l[i] - l_in_s);
+      for (Size i = 0; i < S.rows; ++i) {
+        l[i] = left_over(s[i], h[i], l[i]);
         h[i] = s[i];
       }
     }
   });
+}
+
+template <class T>
+void CpuBackend<T>::carry_over(MatrixView<T> low, MatrixView<T> S) {
+  for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) { add_low<T>(first, count, S, low, S); });
 }
 
 #define WIDEHEAD_INSTANTIATE(T)                                                                            \
@@ -154,7 +203,8 @@ void CpuBackend<T>::carry(ConstView<T> S, MatrixView<T> high, MatrixView<T> low)
                                             MatrixView<T>);                                                \
   template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,    \
                                             MatrixView<T>);                                                \
-  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>)
+  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>);                          \
+  template void CpuBackend<T>::carry_over(MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
 
