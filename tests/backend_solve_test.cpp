@@ -153,19 +153,28 @@ TEST_P(BackendTest, LuSolveUndoesTheProductAndTheTransposedOne) {
   });
 }
 
-TEST_P(BackendTest, LuIsRightWhereverItsPanelsEnd) {
+TEST_P(BackendTest, LuAndItsSolvesAreRightWhereverTheirBlocksEnd) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(18);
-    for (const Size n : {47, 48, 49, 96, 97, 250}) {
-      SCOPED_TRACE(fmt::format("n = {}", n));
-      const auto A = dice.matrix<T>(n, n), X = dice.matrix<T>(n, 3);
-      Both<T> factors(backend, A), X_there(backend, X);
+    for (const Size n : {47, 48, 49, 64, 96, 97, 250}) {
+      const auto A = dice.matrix<T>(n, n);
+      Both<T> factors(backend, A);
       Both<int> pivots(backend, n, 1);
       ASSERT_TRUE(backend.lu_factorize(factors.device(), pivots.device()));
-      backend.lu_solve(Op::none, factors.device(), pivots.device(), X_there.device());
-      const auto X_new = to_double<T>(X_there.host());
-      const auto back = product(Op::none, to_double(A), Op::none, X_new);
-      EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(n), norm(X_new) * norm(A)));
+      for (const auto& [op, columns] : {std::pair<Op, Size>{Op::none, 3},
+                                        {Op::none, 17},
+                                        {Op::none, 60},
+                                        {Op::transpose, 16},
+                                        {Op::transpose, 60}}) {
+        SCOPED_TRACE(fmt::format("n = {}, {} columns{}", n, columns, op == Op::transpose ? ", transposed" : ""));
+        const auto X = dice.matrix<T>(n, columns);
+        Both<T> X_there(backend, X);
+        backend.lu_solve(op, factors.device(), pivots.device(), X_there.device());
+        const auto X_new = to_double<T>(X_there.host());
+        const auto back = product(op, to_double(A), Op::none, X_new);
+        EXPECT_TRUE(is_near<double>(back, to_double(X), tolerance::solve<T>(n), norm(X_new) * norm(A)));
+        EXPECT_TRUE(X_there.rim_is_intact());
+      }
       EXPECT_TRUE(factors.rim_is_intact() && pivots.rim_is_intact());
     }
   });

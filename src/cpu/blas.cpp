@@ -155,10 +155,12 @@ void trsm_right(char uplo, bool unit, MatrixView<const T> A, MatrixView<T> B) {
 }
 
 template <class T>
-void trsm_left_unit_lower(MatrixView<const T> A, MatrixView<T> B) {
+void trsm_left(Triangle kind, Op op, MatrixView<const T> A, MatrixView<T> B) {
   const int m = to_int(B.rows), n = to_int(B.cols), lda = to_int(A.stride), ldb = to_int(B.stride);
+  const bool is_lower = kind == Triangle::unit_lower;
   const T one = 1;
-  WIDEHEAD_ROUTINE(trsm)("L", "L", "N", "U", &m, &n, &one, A.data, &lda, B.data, &ldb);
+  WIDEHEAD_ROUTINE(trsm)
+  ("L", is_lower ? "L" : "U", letter(op), is_lower ? "U" : "N", &m, &n, &one, A.data, &lda, B.data, &ldb);
 }
 
 template <class T>
@@ -261,7 +263,7 @@ Description describe() {
 #define WIDEHEAD_INSTANTIATE(T)                                                                 \
   template void gemm<T>(Op, Op, T, MatrixView<const T>, MatrixView<const T>, T, MatrixView<T>); \
   template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                  \
-  template void trsm_left_unit_lower<T>(MatrixView<const T>, MatrixView<T>);                    \
+  template void trsm_left<T>(Triangle, Op, MatrixView<const T>, MatrixView<T>);                 \
   template void exchange_rows<T>(MatrixView<T>, std::span<const int>, Size, Size);              \
   template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);         \
   template int getrf<T>(MatrixView<T>, std::span<int>);                                         \

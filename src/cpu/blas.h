@@ -21,9 +21,11 @@ void gemm(Op op_a, Op op_b, T alpha, MatrixView<const T> A, MatrixView<const T> 
 /// B ← B A⁻¹ with A's triangle (`uplo` 'U' or 'L', unit diagonal if `unit`).
 template <class T>
 void trsm_right(char uplo, bool unit, MatrixView<const T> A, MatrixView<T> B);
-/// B ← L⁻¹ B with A's lower triangle, its diagonal taken as 1.
+/// The triangles of an LU: the lower one has a diagonal of ones that is not stored.
+enum class Triangle { unit_lower, upper };
+/// B ← op(A)⁻¹ B with one of A's triangles.
 template <class T>
-void trsm_left_unit_lower(MatrixView<const T> A, MatrixView<T> B);
+void trsm_left(Triangle kind, Op op, MatrixView<const T> A, MatrixView<T> B);
 /// Exchanges row first + k of A with row pivots[first + k] − 1, for k = 0 … count − 1 in this order.
 template <class T>
 void exchange_rows(MatrixView<T> A, std::span<const int> pivots, Size first, Size count);

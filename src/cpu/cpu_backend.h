@@ -2,6 +2,7 @@
 /// Backend on the CPU. All threads are OpenMP's: a product is cut into stripes, one per thread, and
 /// each stripe is a single-threaded vendor call, so vendor threads and ours never compete.
 
+#include <utility>
 #include <vector>
 
 #include "../judge.h"
@@ -124,6 +125,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   std::vector<double> partial_sums_;  // one per thread
   std::vector<int> pivots_;           // of the last factorisation
   std::vector<int> iwork_;
+  std::vector<std::pair<Size, Size>> exchanges_;  // of rows, in a solve
   std::vector<T> work_;
   std::vector<T> qr_work_;
   JudgeRoom judge_room_;
