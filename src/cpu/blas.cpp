@@ -28,7 +28,6 @@ extern "C" {
                 const int*, T*, const int*);                                                                    \
   void p##laswp_(const int*, T*, const int*, const int*, const int*, const int*, const int*);                   \
   void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                           \
-  void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, int*);  \
   void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                             \
   void p##orgqr_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);           \
   void p##getri_(const int*, T*, const int*, const int*, T*, const int*, int*);                                 \
@@ -187,13 +186,6 @@ T gecon(MatrixView<const T> A, T norm, std::span<T> work, std::span<int> iwork) 
 }
 
 template <class T>
-void getrs(Op op, MatrixView<const T> A, std::span<const int> pivots, MatrixView<T> X) {
-  const int n = to_int(A.rows), columns = to_int(X.cols), lda = to_int(A.stride), ldx = to_int(X.stride);
-  int info = 0;
-  WIDEHEAD_ROUTINE(getrs)(letter(op), &n, &columns, A.data, &lda, pivots.data(), X.data, &ldx, &info);
-}
-
-template <class T>
 void geqrf(MatrixView<T> A, std::span<T> tau, std::span<T> work) {
   const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride),
             size = to_int(static_cast<Size>(work.size()));
@@ -265,7 +257,6 @@ Description describe() {
   template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                  \
   template void trsm_left<T>(Triangle, Op, MatrixView<const T>, MatrixView<T>);                 \
   template void exchange_rows<T>(MatrixView<T>, std::span<const int>, Size, Size);              \
-  template void getrs<T>(Op, MatrixView<const T>, std::span<const int>, MatrixView<T>);         \
   template int getrf<T>(MatrixView<T>, std::span<int>);                                         \
   template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                    \
   template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                            \

@@ -36,9 +36,6 @@ int getrf(MatrixView<T> A, std::span<int> pivots);
 /// Reciprocal condition number in the 1-norm of the matrix whose LU factors are in A.
 template <class T>
 T gecon(MatrixView<const T> A, T norm, std::span<T> work, std::span<int> iwork);
-/// X ← op(A)⁻¹ X from A's LU factors.
-template <class T>
-void getrs(Op op, MatrixView<const T> A, std::span<const int> pivots, MatrixView<T> X);
 /// Householder QR of A in place, and its Q̃ from that.
 template <class T>
 void geqrf(MatrixView<T> A, std::span<T> tau, std::span<T> work);

@@ -18,9 +18,8 @@ namespace {
 /// Columns of an LU's panel.
 constexpr Size lu_panel = 48;
 
-/// Edge of a triangle that the vendor solves with, and right-hand sides so few that it solves with all of it.
+/// Edge of a triangle that the vendor solves with.
 constexpr Size triangle = 48;
-constexpr Size few_right_hand_sides = 16;
 
 /// Largest column sum of |A|.
 template <class T>
@@ -101,12 +100,6 @@ bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
 /// With A = P L R: X ← R⁻¹ L⁻¹ Pᵀ X, or P L⁻ᵀ R⁻ᵀ X.
 template <class T>
 void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) {
-  const std::span<const int> exchanges(pivots.data, static_cast<std::size_t>(pivots.rows));
-  if (X.cols <= few_right_hand_sides) {
-    const OneVendorThread guard;
-    blas::getrs<T>(op, factors, exchanges, X);
-    return;
-  }
   exchanges_.clear();  // rows that stay where they are need nothing
   exchanges_.reserve(static_cast<std::size_t>(pivots.rows));
   for (Size k = 0; k < pivots.rows; ++k) {
