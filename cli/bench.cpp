@@ -40,7 +40,6 @@ struct BenchSettings {
   int rounds = 9;
   double turn = 0.2;
   double warm_up = 0.5;
-  std::int64_t turn_steps = 1000;
   int threads = 0;
   std::string device = "cpu";
   bool tf32 = false;
@@ -290,10 +289,10 @@ void bench_shape(const BenchSettings& settings, const Shape& shape, double lambd
     double windows_before = 0, upkeep_before = 0;         // as of the end of the warm-up
     std::int64_t steps_before = 0;
 
-    double take_turn(double seconds_at_least, std::int64_t steps_at_most, MatrixView<T> grad_H) {
+    double take_turn(double seconds_at_least, MatrixView<T> grad_H) {
       double turn = 0;
       std::int64_t steps = 0;
-      while (steps == 0 || (turn < seconds_at_least && steps < steps_at_most)) {
+      while (steps == 0 || turn < seconds_at_least) {
         const auto [duration, count] = feed.steps(*layer, grad_H);
         turn += duration;
         steps += count;
@@ -321,7 +320,7 @@ void bench_shape(const BenchSettings& settings, const Shape& shape, double lambd
       auto layer = make_head<T>(options, backend);
       Feed<T> feed(data_of(settings, shape), layer->curvature(), head_lambda, *backend);
       contestants.push_back({head, head_loss, head_lambda, std::move(exactness), std::move(layer), std::move(feed)});
-      contestants.back().take_turn(settings.warm_up, settings.turn_steps, grad_H);
+      contestants.back().take_turn(settings.warm_up, grad_H);
       contestants.back().windows_before = contestants.back().windows();
       contestants.back().upkeep_before = counter(*contestants.back().layer, "upkeep_flops");
       contestants.back().steps_before = contestants.back().layer->steps();
@@ -329,7 +328,7 @@ void bench_shape(const BenchSettings& settings, const Shape& shape, double lambd
   }
   for (int round = 0; round < settings.rounds; ++round) {
     for (auto& contestant : contestants) {
-      contestant.seconds.push_back(contestant.take_turn(settings.turn, settings.turn_steps, grad_H));
+      contestant.seconds.push_back(contestant.take_turn(settings.turn, grad_H));
       contestant.gemm_seconds.push_back(bare_gemm_seconds(*backend, contestant.layer->step_products(shape.batch)));
     }
   }
@@ -420,7 +419,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command->add_option("--warm-up", settings->warm_up, "seconds before the first turn")
+  command->add_option("--warm-up", settings->warm_up, "seconds of steps before the first turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--rounds", settings->rounds, "turns that each head takes")
