@@ -44,6 +44,7 @@ void SphericalLayer<T>::observe_targets(ConstView<T> H, const SparseBatch<T>& ta
   const auto room = statistics_room_.scratch(3 * m + entries, 1);
   statistics_ = {room.block(0, 0, m, 1), room.block(m, 0, m, 1), room.block(2 * m, 0, m, 1),
                  room.block(3 * m, 0, entries, 1)};
+  derivatives_room_.scratch(3 * m + entries, 1);  // for room_for_judgement: what grows then ends a device's program
   observe(H, Y, statistics_);
 }
 
@@ -64,6 +65,7 @@ Judged<T> SphericalLayer<T>::room_for_judgement(const SparseBatch<T>& targets) {
 template <class T>
 bool SphericalLayer<T>::take_step_later(ConstView<T> H, const SparseBatch<T>& targets, T eta, MatrixView<T> grad_H) {
   if (!can_update_later()) return false;
+  reserve_for_update(H.cols);
   observe_targets(H, targets);
   const auto judged = room_for_judgement(targets);
   this->backend().judge_later(this->options().loss, this->outputs(), derivatives_.Gamma, targets.weights(), judged,

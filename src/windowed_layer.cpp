@@ -107,6 +107,12 @@ void WindowedLayer<T>::add_known_rows(ConstView<T> V) {
   backend.add_to_columns(T(1), VU, known_columns_, W_);
 }
 
+template <class T>
+void WindowedLayer<T>::reserve_for_update(Size m) {
+  Gamma_hat_.scratch(this->dim(), m);
+  gram_update_.reserve(this->dim(), m);
+}
+
 /// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
 /// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j. A
 /// device that works on several things at once makes V_i U and (Γ_w E)_i each by itself, and has V_i of this minibatch

@@ -22,6 +22,12 @@ class GramUpdate {
   /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way.
   void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
                     ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H);
+  /// Room for so many examples, which replace_by_P then does not ask for.
+  void reserve(Size d, Size m) {
+    H_a_.scratch(d, m);
+    C_.scratch(d, m);
+    N_.scratch(m, m);
+  }
   /// H diag(a), as of the last call; a view of H where a = 1.
   ConstView<T> H_a() const { return H_a_view_; }
 

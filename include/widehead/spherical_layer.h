@@ -94,6 +94,9 @@ class SphericalLayer : public OutputLayer<T> {
 
   /// Whether `update_later` exists: the same update without looking at any result.
   virtual bool can_update_later() const { return false; }
+  /// Room for an update of so many examples: a device's matrices that grow end its program, and what is rounded depends
+  /// on that between observing and the gradient.
+  virtual void reserve_for_update(Size /*m*/) {}
   virtual void update_later(ConstView<T>, const Derivatives<T>&, T /*eta*/, MatrixView<T> /*grad_H*/) {}
 
   /// Observes and judges; returns L. `eta` is for the error message, if there is one.

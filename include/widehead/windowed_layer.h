@@ -56,6 +56,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   /// A device that does not factor U takes nothing back to the host.
   bool can_update_later() const override { return !this->backend().factorizes_fast(); }
+  void reserve_for_update(Size m) override;
   void update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
   void begin_scores(ConstView<T> H) override;

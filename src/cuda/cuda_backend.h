@@ -190,6 +190,11 @@ class CudaBackend final : public Backend<T> {
   const cuda::PartsCopy<T>& mirror(const SoftmaxParts<T>& parts);
   const cuda::Summary* enqueue_judgement(const Loss& loss, Size outputs, const RowGroups<T>& Y,
                                          std::span<const T> weights, const Judged<T>& x, double* ledger);
+  /// How many numbers of scratch_ a judgement takes.
+  static std::size_t judging_room(const RowGroups<T>& Y) {
+    return 3 * static_cast<std::size_t>(Y.nonzeros()) + 6 * static_cast<std::size_t>(Y.examples()) +
+           sizeof(cuda::Summary) / sizeof(double);
+  }
   Verdict judge_by_the_host(const Loss& loss, Size outputs, const RowGroups<T>& Y, std::span<const T> weights,
                             const Judged<T>& x);
   /// LU in place; 0, or where the first pivot is that is zero.

@@ -41,7 +41,7 @@ const cuda::Summary* CudaBackend<T>::enqueue_judgement(const Loss& loss, Size ou
                                                        std::span<const T> weights, const Judged<T>& x, double* ledger) {
   using cuda::range;
   const auto m = static_cast<std::size_t>(Y.examples()), entries = static_cast<std::size_t>(Y.nonzeros());
-  const std::size_t count = 3 * entries + 6 * m + sizeof(cuda::Summary) / sizeof(double);
+  const std::size_t count = judging_room(Y);
   double* room = scratch_.room<double>(count);
   double* by_example = room + 3 * entries;
   const cuda::Opinions opinions{by_example, by_example + m, reinterpret_cast<Size*>(by_example + 2 * m),

@@ -187,9 +187,9 @@ class Program {
   }
 
   /// The next so many instructions are of one program: whether they are extended, and so what they round, is the same
-  /// wherever they stand.
-  void keep_together(std::size_t count) {
-    if (phase_of_.size() + count > limit_) start();
+  /// wherever they stand. So are lists of so many bytes.
+  void keep_together(std::size_t count, std::size_t bytes = 0) {
+    if (phase_of_.size() + count > limit_ || (open_ && used_ + bytes > slots_[slot_]->size)) start();
   }
 
   /// What has been written goes to the device. Lists are there for whatever is launched on the stream after it.

@@ -65,7 +65,10 @@ template <class T>
 void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstView<T> UH, ConstView<T> Z,
                                      ConstView<T> sums, const RowGroups<T>& Y, MatrixView<double> q,
                                      MatrixView<double> o) {
-  program().keep_together(3);  // it may become the first part of judging, to which others are added
+  // It may become the first part of judging, to which others are added: all lists and room for that are taken first.
+  const auto& y = pattern(Y);
+  scratch_.room<double>(judging_room(Y));
+  program().keep_together(3, Lists::bytes<T>(static_cast<std::size_t>(H.cols)));
   const cuda::Observe<T> observe{H,
                                  H_hat,
                                  UH,
@@ -77,7 +80,7 @@ void CudaBackend<T>::observe_targets(ConstView<T> H, ConstView<T> H_hat, ConstVi
                                  static_cast<int>(H.cols),
                                  static_cast<int>(Y.nonzeros()),
                                  !sums.empty(),
-                                 pattern(Y)};
+                                 y};
   program().add(cuda::Kind::observe, cuda::dot_tiles(H.cols + Y.nonzeros()), observe,
                 {range(H), range(H_hat), range(UH), range(Z), range(sums)}, {range(q), range(o)}, {4});
 }
