@@ -70,13 +70,14 @@ void CpuBackend<T>::side_by_side(const std::function<void()>& first, const std::
 }
 
 /// Pieces of half of what is left for each of two threads, a third for three and so on: large ones, which are fast,
-/// first, and small ones last, so that all end at about the same time.
+/// first, and small ones last, so that all end at about the same time. The task is for the thread that asks: it goes on
+/// with what comes of it.
 template <class T>
 void CpuBackend<T>::share(Size extent, Size granule, double flops, const std::function<void(Size, Size)>& work,
                           const std::function<void()>& task) {
   std::atomic<Size> next = 0;
   for_each_thread(flops < min_parallel_flops ? 1 : threads_, [&](Size rank, Size team) {
-    if (rank == team - 1) task();
+    if (rank == 0) task();
     Size first = next;
     while (first < extent) {
       const Size wanted = (extent - first + team - 1) / team;

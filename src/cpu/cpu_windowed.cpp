@@ -11,6 +11,10 @@ namespace {
 /// Edge of the tiles by which a matrix meets its transpose: one of each fits the registers.
 constexpr Size tile = 4;
 
+/// Which rows of the stack are for whom: the last for the thread that asks. In the product with H the others begin with
+/// the first rows (CpuBackend::share), and a line of the cache that one core has read is slow to write for another.
+Size stripe_of(Size rank, Size team) { return team - 1 - rank; }
+
 /// (high + low) − sum, exactly, where `sum` is high + low, rounded: Knuth's two-sum, right whichever of the two is
 /// larger.
 template <class T>
@@ -62,7 +66,7 @@ void add_low(Size first, Size count, MatrixView<const T> high, MatrixView<T> low
   for (Size j = first; j < first + count; ++j) {
     const T* h = high.column(j);
     T *l = low.column(j), *s = S.column(j);
-    if (carries) {
+    if (carries) {  // NOLINT(bugprone-branch-clone): loops under a pragma are all alike to it
 #pragma omp simd
       for (Size i = 0; i < S.rows; ++i) {
         const T sum = s[i] + l[i];
@@ -114,8 +118,8 @@ void CpuBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, 
   });
 }
 
-/// Q is the first half of the stack, so the threads of the first half have just written low's part of it: they alone
-/// turn it, at no cost of waiting for other cores' lines, while the others write E and what is behind Q.
+/// Q is the first half of the stack, so the threads that take the first half have just written low's part of it: they
+/// alone turn it, at no cost of waiting for other cores' lines, while the others write E and what is behind Q.
 template <class T>
 void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                                  MatrixView<T> E) {
@@ -123,10 +127,11 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
   const auto low_Q = low.columns(0, d);
   for_each_thread(team_for(low.size()), [&](Size rank, Size team) {
     const Size turning = std::max<Size>(1, team / 2), writing = std::max<Size>(1, team - turning);
-    if (rank < turning) average_tiles(rank, turning, low_Q);
-    if (rank == 0) average_rest(low_Q);
-    if (rank >= team - writing) {
-      const Size writer = rank - (team - writing);
+    const Size stripe = stripe_of(rank, team);
+    if (stripe < turning) average_tiles(stripe, turning, low_Q);
+    if (stripe == 0) average_rest(low_Q);
+    if (stripe >= team - writing) {
+      const Size writer = stripe - (team - writing);
       take_stripe(writer, writing, E.cols, 1,
                   [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
       take_stripe(writer, writing, S.cols - d, 1,
@@ -135,7 +140,7 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
     if (team > 1) {  // a team of one may be part of another, which does not wait here
 #pragma omp barrier
     }
-    take_stripe(rank, team, d, 1, [&](Size first, Size count) { add_low<T>(first, count, high, low, S); });
+    take_stripe(stripe, team, d, 1, [&](Size first, Size count) { add_low<T>(first, count, high, low, S); });
   });
 }
 
@@ -152,7 +157,7 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
     if (count > 0) blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
-  for_each_stripe(threads, height, stripe_granule, [&](Size first, Size count) {
+  const auto commit_rows = [&](Size first, Size count) {
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_low = std::clamp<Size>(split - first, 0, count);
     subtract(first, in_Q, low.columns(first, in_Q));
     if (in_Q == d) {
@@ -164,6 +169,9 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
     subtract(first + in_Q, in_low - in_Q, low.columns(first + in_Q, in_low - in_Q));
     add_low<T>(first + in_Q, in_low - in_Q, high, low, S);
     subtract(first + in_low, count - in_low, S.columns(first + in_low, count - in_low));
+  };
+  for_each_thread(threads, [&](Size rank, Size team) {
+    take_stripe(stripe_of(rank, team), team, height, stripe_granule, commit_rows);
   });
   const auto E = S.columns(height, S.cols - height);
   if (finished_Q) {
