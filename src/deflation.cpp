@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint32_t probe_stream = 0x70;  // "p"
 
-/// U shrinks fast where its smallest singular value falls to this part of itself in a window.
-constexpr double fast = 0.5;
+/// The largest singular value that makes a direction worth a basis of its own: to turn a basis rounds V.
+constexpr double small = 0.5;
 
 }  // namespace
 
@@ -46,6 +46,7 @@ void Deflation<T>::start_probes() {
 template <class T>
 double Deflation<T>::examine(ConstView<T> U_T) {
   rank_ = 0;
+  knows_values_ = false;
   const Size d = dim_, p = probes_.cols();
   const auto LU = LU_.scratch(d, d);
   backend_.copy(U_T, LU);
@@ -69,14 +70,13 @@ double Deflation<T>::examine(ConstView<T> U_T) {
     start_probes();
     return 0;
   }
-  const double sigma = std::sqrt(static_cast<double>(squared_sigma_.back()));
-  shrinks_fast_ = sigma < fast * sigma_left_;
-  return sigma;
+  knows_values_ = true;
+  return std::sqrt(static_cast<double>(squared_sigma_.back()));
 }
 
 template <class T>
 Size Deflation<T>::count() const {
-  const double below = shrinks_fast_ ? options_.below / 2 : options_.below, limit = below * below;
+  const double limit = options_.below * options_.below;
   return static_cast<Size>(
       std::count_if(squared_sigma_.begin(), squared_sigma_.end(), [&](T s) { return static_cast<double>(s) < limit; }));
 }
@@ -84,7 +84,6 @@ Size Deflation<T>::count() const {
 template <class T>
 void Deflation<T>::deflate(ConstView<T> U_T, MatrixView<T> change) {
   const Size d = dim_, p = probes_.cols(), r = rank_ = count();
-  sigma_left_ = r < p ? std::sqrt(static_cast<double>(squared_sigma_[static_cast<std::size_t>(p - r - 1)])) : 1;
   if (r == 0) return;
   const auto a = a_.scratch(d, r), b = b_.scratch(d, r), UtUs = Q_tilde_T_.scratch(d, r), R = R_.scratch(r, r);
   backend_.gemm(Op::none, Op::none, T(1), probes_, ritz_vectors_.view().columns(p - r, r), T(0), a);  // U_s
@@ -125,11 +124,21 @@ void Deflation<T>::multiply_by_inverse(MatrixView<T> X) {
   backend_.gemm(Op::none, Op::transpose, T(1), a(), QX_T, T(1), X);
 }
 
+/// Uᵀx for the probes' x with the smallest ‖Uᵀx‖.
+template <class T>
+ConstView<T> Deflation<T>::smallest() {
+  if (!knows_values_ || static_cast<double>(squared_sigma_.back()) > small * small) return {};
+  const Size p = probes_.cols();
+  const auto direction = smallest_.scratch(dim_, 1);
+  backend_.gemm(Op::none, Op::none, T(1), images_.scratch(dim_, p), ritz_vectors_.view().columns(p - 1, 1), T(0),
+                direction);
+  return direction;
+}
+
 template <class T>
 void Deflation<T>::visit_state(StateVisitor& visitor) {
   visitor.scalar("seed", seed_);
   visitor.block("probes", probes_.view());
-  visitor.scalar("sigma_left", sigma_left_);
   visitor.scalar("flops", flops_);
 }
 

@@ -83,7 +83,9 @@ template <class T>
 void WindowedLayer<T>::examine(Size m) {
   const TimeSpent timing(account_.close_seconds);
   const double sigma = deflation_.examine(U_T());
-  can_absorb_ = sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() && timeline_.has_room(deflation_.count());
+  const bool has_basis = timeline_.now() > 0 || deflation_.count() == 0;  // before the first deflation is a flip
+  can_absorb_ = has_basis && sigma * windowed_.absorb_limit >= 1 && deflation_.sees_all() &&
+                timeline_.has_room(deflation_.count());
   reach_ = reach_after(sigma, m);
 }
 
@@ -160,13 +162,16 @@ void WindowedLayer<T>::absorb() {
   ++account_.absorbs;
 }
 
-/// V_i ← V_i U + (Γ_w E)_i for the rows of the window; for all others U becomes a transition.
+/// V_i ← (V_i U + (Γ_w E)_i) P for the rows of the window; for all others U P becomes a transition, and U ← P, with the
+/// reflection P = Pᵀ = P⁻¹ that takes the direction in which U shrinks most to the first axis. (A device, which never
+/// absorbs, has P = I.)
 template <class T>
 void WindowedLayer<T>::flip() {
   auto& backend = this->backend();
   const Size d = this->dim();
   const bool by_products = timeline_.options().keeps_products;
   if (by_products && window_.rows().empty()) timeline_.foresee(U_T());
+  if (!by_products) reflection_.aim(deflation_.smallest());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
     const auto count = static_cast<Size>(rows.size());
     MatrixView<T> W;
@@ -179,12 +184,14 @@ void WindowedLayer<T>::flip() {
     } else {
       backend.gemm(Op::none, Op::none, T(1), U_T(), window_rows(rows), touched ? T(1) : T(0), W);
       account_.flip_flops += GemmShape{Op::none, Op::none, d, count, d}.flops();
+      reflection_.apply(W);
     }
     timeline_.store_ahead(rows, W);
   });
+  reflection_.apply(U_T());
   timeline_.advance_dense(U_T());
-  deflation_.start_over();
   backend.set_identity(U_T());
+  reflection_.apply(U_T());
   if (high_.size() > 0) backend.copy(U_T(), high_.view().columns(d, d));
   backend.clear(low_.view().columns(d, d));
   ++account_.flips;

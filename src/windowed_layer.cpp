@@ -36,6 +36,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
       window_(this->backend()),
       common_(this->backend(), options.outputs, options.dim, this->uses_sum()),
       deflation_(this->backend(), options.dim, windowed.deflation, options.seed),
+      reflection_(this->backend(), options.dim),
       gram_update_(this->backend()) {
   if (windowed.window < 0) {
     throw std::invalid_argument(

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 
 namespace widehead::test {
@@ -31,7 +32,7 @@ class Windows {
     for (int k = 0; k < 60; ++k) close(smallest);
     settled_ = true;
   }
-  void flip() { deflation_.start_over(); }
+  ConstView<double> smallest() { return deflation_.smallest(); }
 
  private:
   std::shared_ptr<Backend<double>> backend_ = make_cpu_backend<double>(1);
@@ -47,25 +48,20 @@ TEST(Deflation, TakesWhatIsBelowTheLimit) {
   EXPECT_EQ(windows.close(0.19), 1);
 }
 
-TEST(Deflation, LeavesMoreToAUThatShrinksFast) {
+TEST(Deflation, NamesTheDirectionInWhichUIsSmallWhereItIs) {
   Windows windows(0.2);
-  windows.settle(0.9);
-  EXPECT_EQ(windows.close(0.33), 0);
-  EXPECT_EQ(windows.close(0.12), 0) << "above half of the limit, and less than half of what it was";
-  EXPECT_EQ(windows.close(0.11), 1) << "hardly less than before: the whole limit";
-  windows.settle(0.9);
-  EXPECT_EQ(windows.close(0.33), 0);
-  EXPECT_EQ(windows.close(0.09), 1) << "below half of the limit";
-}
-
-TEST(Deflation, KnowsWhatUWasWhenTheLastWindowHadClosed) {
-  Windows windows(0.2);
-  windows.settle(0.9);
-  EXPECT_EQ(windows.close(0.15), 0) << "from 0.9";
-  EXPECT_EQ(windows.close(0.15), 1) << "from 0.15";
-  EXPECT_EQ(windows.close(0.15), 0) << "from 1.5: what was smaller has been deflated";
-  windows.flip();
-  EXPECT_EQ(windows.close(0.15), 0) << "from 1";
+  EXPECT_TRUE(windows.smallest().empty()) << "nothing was examined";
+  windows.settle(0.4);
+  for (const double smallest : {0.4, 0.1}) {
+    windows.close(smallest);
+    const auto direction = windows.smallest();
+    ASSERT_EQ(direction.rows, d);
+    for (Size i = 0; i < d; ++i) EXPECT_NEAR(std::abs(direction(i, 0)), i == 2 ? smallest : 0, 1e-6);
+  }
+  windows.close(0.6);
+  EXPECT_TRUE(windows.smallest().empty()) << "hardly smaller than others";
+  windows.close(0);
+  EXPECT_TRUE(windows.smallest().empty()) << "singular";
 }
 
 TEST(Deflation, TakesNothingWhereTheLimitIsZero) {

@@ -72,6 +72,20 @@ TEST(WindowedLayer, ClosesEarlyWhereAFullWindowCouldNotBeAbsorbed) {
   }
 }
 
+TEST(WindowedLayer, IsExactThoughUHasBecomeSmall) {
+  // U falls to 0.02 in the direction of the mean of h, so V is large there. Only that it is so in one number of a row
+  // keeps the others from being rounded with it: else W is four times as far off, and Q is.
+  auto options = run_at({}, 0.1, 600);
+  options.head.windowed.deflation.below = 0.02;
+  options.head.layer.dim = 32;
+  options.data.batch = 32;
+  options.data.nonzeros = 20;
+  options.data.activation = Activation::sigmoid;
+  const auto report = verify<float>(options);
+  EXPECT_GT(to_map(report.diagnostics).at("deflated"), 5);
+  EXPECT_LT(std::max(report.rel_W, report.rel_Q), 25 * tolerance::epsilon<float>);
+}
+
 TEST(WindowedLayer, IsExactWhicheverWayItCloses) {
   WindowedOptions absorb, flip, deflate;
   absorb.absorb_limit = 1e6;

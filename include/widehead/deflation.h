@@ -17,7 +17,7 @@
 namespace widehead {
 
 struct DeflationOptions {
-  double below = 0.2;  ///< directions in which U is smaller than this are deflated; half of it where U shrinks fast
+  double below = 0.1;  ///< directions in which U is smaller than this are deflated
   Size probes = 4;     ///< directions examined per window
 };
 
@@ -29,9 +29,7 @@ class Deflation {
   /// Factors U and looks at it. Returns its smallest singular value, from above; 0 where it is singular,
   /// and then there is no inverse.
   double examine(ConstView<T> U_T);
-  /// Directions that call for deflation. What V is rounded to is off by 1/below of it, and that stays until U has
-  /// shrunk for some time: where that takes two windows and not hundreds, half of `below` is as good, and there are
-  /// fewer deflations.
+  /// Directions that call for deflation.
   Size count() const;
   /// Whether nothing else does: with every probe calling for it, there may be more.
   bool sees_all() const { return count() < probes_.cols() || probes_.cols() == dim_; }
@@ -39,14 +37,16 @@ class Deflation {
   /// Takes them out of the U examined: adds U′ᵀ − Uᵀ to `change`.
   void deflate(ConstView<T> U_T, MatrixView<T> change);
   Size rank() const { return rank_; }  ///< r of this window; 0 where nothing was deflated
-  /// The next U to be examined began as I.
-  void start_over() { sigma_left_ = 1; }
   /// The columns z of Vᵀ become Rᵀz = (I + b aᵀ) z.
   ConstView<T> a() { return a_.scratch(dim_, rank_); }
   ConstView<T> b() { return b_.scratch(dim_, rank_); }
   void apply(MatrixView<T> Z);
   /// X ← U′⁻ᵀX.
   void multiply_by_inverse(MatrixView<T> X);
+
+  /// The direction of h in which the U examined is smallest (d x 1); empty where it is hardly smaller than in others,
+  /// or nobody knows, as of a singular U.
+  ConstView<T> smallest();
 
   double flops() const { return flops_; }  ///< of everything so far
   /// The probes, which go on from window to window, and what they saw; all else is made anew by examine.
@@ -62,8 +62,7 @@ class Deflation {
   DeflationOptions options_;
   std::uint64_t seed_;
   Size rank_ = 0;
-  double sigma_left_ = 1;      // the smallest singular value of U after the last window was closed
-  bool shrinks_fast_ = false;  // whether the one examined is less than half of that
+  bool knows_values_ = false;  // whether the singular values on the probes are those of the U examined
   double flops_ = 0;
 
   Matrix<T> LU_;                   // d x d, of Uᵀ
@@ -74,6 +73,7 @@ class Deflation {
   Matrix<T> a_, b_, Q_tilde_T_;    // d x r
   Matrix<T> R_;                    // r x r
   Matrix<T> projections_, QX_T_;   // columns x r
+  Matrix<T> smallest_;             // d x 1
 };
 
 }  // namespace widehead

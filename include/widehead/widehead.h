@@ -19,6 +19,7 @@
 #include "widehead/output_layer.h"
 #include "widehead/random.h"
 #include "widehead/reference.h"
+#include "widehead/reflection.h"
 #include "widehead/row_store.h"
 #include "widehead/sampled_softmax_layer.h"
 #include "widehead/softmax_kernels.h"

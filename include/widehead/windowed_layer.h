@@ -18,6 +18,7 @@
 #include "widehead/common_part.h"
 #include "widehead/deflation.h"
 #include "widehead/gram_update.h"
+#include "widehead/reflection.h"
 #include "widehead/row_store.h"
 #include "widehead/spherical_layer.h"
 #include "widehead/timeline.h"
@@ -97,6 +98,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   Window<T> window_;
   CommonPart<T> common_;
   Deflation<T> deflation_;
+  Reflection<T> reflection_;
   Matrix<T> S_T_;                            // d x (2d + capacity)
   Matrix<T> high_, low_;                     // d x 2d: [Q; U]ᵀ = high() + low, rounded in S; a host has no high_
   static constexpr Size rows_in_piece = 32;  // of S, for a thread: with fewer a product is slower

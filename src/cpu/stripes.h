@@ -20,7 +20,7 @@ inline constexpr Size stripe_granule = 16;
 
 /// Rows of V ahead of the one at work whose first lines are fetched early: they are scattered over
 /// gigabytes, and the hardware cannot guess them.
-inline constexpr Size prefetch_distance = 4;
+inline constexpr Size prefetch_distance = 8;
 
 template <class T>
 void prefetch_row(const T* row, Size dim) {
