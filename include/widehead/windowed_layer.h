@@ -6,7 +6,8 @@
 ///   absorb   V ← V + Γ_w (E U⁻¹)         where U is well conditioned; then the few directions in
 ///            which U has shrunk are deflated out of it (a low-rank transition of the timeline)
 ///   flip     V_i ← V_i U + (Γ_w E)_i for the rows touched in the window, U ← I, and U becomes the
-///            transition for all others    always possible
+///            transition for all others    always possible; a host also turns the basis, so that V is large in
+///            one number of a row only (Reflection)
 /// Rows of V catch up when they are touched (Timeline). ω is there for losses that use Σo (CommonPart).
 /// Q = WᵀW and U would round in every step, and small learning rates forget slowly; so both are kept as
 /// a sum of two, high + low: steps go to the low part, whose rounding is small. On a host the stack itself is the high
