@@ -1,10 +1,13 @@
 /// widehead train lm | labels | items: from files to a trained model.
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <semaphore>
+#include <thread>
 
 #include "command.h"
 #include "progress.h"
@@ -23,18 +26,34 @@ extern "C" void on_interrupt(int) {
   if (interrupts.fetch_add(1) > 0) std::_Exit(interrupted_status);
 }
 
+/// Signals are for a thread that does nothing else; this one, and all that it starts from now on, leave them to it.
+/// A kernel of oneDNN's (2.6) keeps its workspace where the stack pointer says, on the heap: a handler that is called
+/// there writes over what lies beside it.
 class InterruptHandler {
  public:
-  InterruptHandler() {
+  InterruptHandler() : taker_([this] { over_.acquire(); }) {
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals, &mask_before_);
   }
   InterruptHandler(const InterruptHandler&) = delete;
   InterruptHandler& operator=(const InterruptHandler&) = delete;
   ~InterruptHandler() {
+    over_.release();
+    taker_.join();
     std::signal(SIGINT, SIG_DFL);
     std::signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   }
+
+ private:
+  std::binary_semaphore over_{0};
+  std::thread taker_;
+  sigset_t mask_before_{};
 };
 
 std::string to_text(const Figures& figures) {
@@ -70,8 +89,8 @@ class Watcher final : public RunObserver {
 
 int train(Job job, const TableOptions& table) {
   const auto options = table.read();
-  Watcher watcher(options.log_every);
   const InterruptHandler handler;
+  Watcher watcher(options.log_every);
   const auto result = run_training(job, options, watcher);
   watcher.finish();
   const auto& p = result.progress;

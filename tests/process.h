@@ -55,6 +55,7 @@ class Process {
     waitpid(process_, nullptr, 0);
   }
 
+  pid_t id() const { return process_; }
   void signal(int number) const {
     if (process_ > 0) kill(process_, number);  // 0 would be ourselves
   }

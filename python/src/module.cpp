@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   using namespace widehead::python;
   m.attr("__version__") = WIDEHEAD_VERSION;
   nb::set_leak_warnings(false);  // a global tensor of the user that is alive when Python ends is no leak
+  give_signals_a_stack();
   add_errors(m);
   add_targets(m);
   add_layers(m);

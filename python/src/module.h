@@ -20,6 +20,11 @@ namespace widehead::python {
 
 namespace nb = nanobind;
 
+/// Signals are handled on a stack of their own from now on, by the thread that calls this: Python's handlers ask for
+/// one where it is there (SA_ONSTACK). A kernel of oneDNN's (2.6) keeps its workspace where the stack pointer says, on
+/// the heap, and a handler that is called there, as by Ctrl-C in a step, writes over what lies beside it.
+void give_signals_a_stack();
+
 // Each adds its part to the module.
 void add_errors(nb::module_& m);
 void add_targets(nb::module_& m);

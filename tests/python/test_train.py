@@ -179,6 +179,18 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+def test_signals_have_a_stack_of_their_own():
+    """oneDNN's kernels keep their workspace on the heap, where the stack pointer says."""
+    import ctypes
+
+    class Stack(ctypes.Structure):
+        _fields_ = [("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("bytes", ctypes.c_size_t)]
+
+    stack = Stack()
+    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
+    assert stack.flags & 2 == 0 and stack.bytes >= 16384  # not SS_DISABLE
+
+
 def test_ctrl_c_saves_and_raises(files, tmp_path, interruptible):
     timers = []
 
