@@ -424,7 +424,10 @@ void add_bench(CLI::App& app, Action& action) {
   add_list(*command, "--lambda", settings->lambdas,
            "λ₁ = 2ηa‖H‖₂² of the timed steps (a = w₀ for weighted, 1/4 for cross-entropy, else 1), a list",
            CLI::PositiveNumber);
-  command->add_option("--turn", settings->turn, "seconds of a turn; a turn's mean is one sample, upkeep included")
+  command
+      ->add_option(
+          "--turn", settings->turn,
+          "seconds of a turn, of the factored head 1000 steps at most; a turn's mean is one sample, upkeep included")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command->add_option("--warm-up", settings->warm_up, "seconds of steps before the first turn")

@@ -180,15 +180,26 @@ def interruptible():
 
 
 def test_signals_have_a_stack_of_their_own():
-    """oneDNN's kernels keep their workspace on the heap, where the stack pointer says."""
-    import ctypes
+    """oneDNN's kernels keep their workspace on the heap, where the stack pointer says. pytest's faulthandler makes such a
+    stack, too, so this is asked of another process."""
+    ask = """if True:
+        import ctypes, sys
 
-    class Stack(ctypes.Structure):
-        _fields_ = [("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("bytes", ctypes.c_size_t)]
+        class Stack(ctypes.Structure):
+            _fields_ = [("address", ctypes.c_void_p), ("flags", ctypes.c_int), ("bytes", ctypes.c_size_t)]
 
-    stack = Stack()
-    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
-    assert stack.flags & 2 == 0 and stack.bytes >= 16384  # not SS_DISABLE
+        def has_stack():
+            stack = Stack()
+            assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
+            return stack.flags & 2 == 0 and stack.bytes >= 16384  # not SS_DISABLE
+
+        before = has_stack()
+        import widehead
+        sys.exit(f"{before} {has_stack()}")
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
+    ended = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, env=environment)
+    assert ended.stderr.strip() == "False True"
 
 
 def test_ctrl_c_saves_and_raises(files, tmp_path, interruptible):
