@@ -163,12 +163,6 @@ void trsm_left(Triangle kind, Op op, MatrixView<const T> A, MatrixView<T> B) {
 }
 
 template <class T>
-void exchange_rows(MatrixView<T> A, std::span<const int> pivots, Size first, Size count) {
-  const int n = to_int(A.cols), lda = to_int(A.stride), from = to_int(first) + 1, to = to_int(first + count), step = 1;
-  WIDEHEAD_ROUTINE(laswp)(&n, A.data, &lda, &from, &to, pivots.data(), &step);
-}
-
-template <class T>
 int getrf(MatrixView<T> A, std::span<int> pivots) {
   const int m = to_int(A.rows), n = to_int(A.cols), lda = to_int(A.stride);
   int info = 0;
@@ -256,7 +250,6 @@ Description describe() {
   template void gemm<T>(Op, Op, T, MatrixView<const T>, MatrixView<const T>, T, MatrixView<T>); \
   template void trsm_right<T>(char, bool, MatrixView<const T>, MatrixView<T>);                  \
   template void trsm_left<T>(Triangle, Op, MatrixView<const T>, MatrixView<T>);                 \
-  template void exchange_rows<T>(MatrixView<T>, std::span<const int>, Size, Size);              \
   template int getrf<T>(MatrixView<T>, std::span<int>);                                         \
   template T gecon<T>(MatrixView<const T>, T, std::span<T>, std::span<int>);                    \
   template void geqrf<T>(MatrixView<T>, std::span<T>, std::span<T>);                            \

@@ -26,9 +26,6 @@ enum class Triangle { unit_lower, upper };
 /// B ← op(A)⁻¹ B with one of A's triangles.
 template <class T>
 void trsm_left(Triangle kind, Op op, MatrixView<const T> A, MatrixView<T> B);
-/// Exchanges row first + k of A with row pivots[first + k] − 1, for k = 0 … count − 1 in this order.
-template <class T>
-void exchange_rows(MatrixView<T> A, std::span<const int> pivots, Size first, Size count);
 
 /// LU factors of A in place; returns LAPACK's info (> 0: exactly singular).
 template <class T>

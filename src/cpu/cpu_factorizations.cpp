@@ -35,6 +35,26 @@ T one_norm(MatrixView<const T> A) {
   return norm;
 }
 
+/// The exchanges that LAPACK's pivots of rows `first` … name, without those of a row with itself: of a U as layers have
+/// it, one or two of three hundred are left, and the vendor's routine does all of them.
+template <class Pivots>
+void list_exchanges(Size first, Size count, const Pivots& pivot, std::vector<std::pair<Size, Size>>& exchanges) {
+  exchanges.clear();
+  exchanges.reserve(static_cast<std::size_t>(count));
+  for (Size k = first; k < first + count; ++k) {
+    if (const Size other = pivot(k) - 1; other != k) exchanges.emplace_back(k, other);
+  }
+}
+
+template <class T>
+void exchange_rows(const std::vector<std::pair<Size, Size>>& exchanges, MatrixView<T> A) {
+  if (exchanges.empty()) return;
+  for (Size j = 0; j < A.cols; ++j) {
+    T* a = A.column(j);
+    for (const auto& [k, other] : exchanges) std::swap(a[k], a[other]);
+  }
+}
+
 /// B ← op(A)⁻¹ B with a triangle of A, by halves: the larger it is, the more of it is a product. Halves end where the
 /// vendor's register tiles do.
 template <class T>
@@ -78,18 +98,19 @@ template <class T>
 bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
   const OneVendorThread guard;
   const Size n = A.rows;
-  const std::span<int> exchanges(pivots.data, static_cast<std::size_t>(n));
+  const auto pivot = [&](Size row) { return pivots(row, 0); };
   for (Size first = 0; first < n; first += lu_panel) {
     const Size width = std::min(lu_panel, n - first), end = first + width, rest = n - end;
     const auto panel = A.block(first, first, n - first, width);
-    const auto of_panel = exchanges.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(width));
+    const std::span<int> of_panel(&pivots(first, 0), static_cast<std::size_t>(width));
     if (blas::getrf<T>(panel, of_panel) != 0) return false;
     for (int& row : of_panel) row += static_cast<int>(first);
-    if (first > 0) blas::exchange_rows<T>(A.columns(0, first), exchanges, first, width);
+    list_exchanges(first, width, pivot, exchanges_);
+    exchange_rows(exchanges_, A.columns(0, first));
     if (rest == 0) break;
     const auto right = A.columns(end, rest);
     const auto U = right.block(first, 0, width, rest);
-    blas::exchange_rows<T>(right, exchanges, first, width);
+    exchange_rows(exchanges_, right);
     blas::trsm_left<T>(blas::Triangle::unit_lower, Op::none, panel.block(0, 0, width, width), U);
     blas::gemm<T>(Op::none, Op::none, T(-1), panel.block(width, 0, rest, width), U, T(1),
                   right.block(end, 0, rest, rest));
@@ -100,29 +121,20 @@ bool CpuBackend<T>::lu_factorize(MatrixView<T> A, MatrixView<int> pivots) {
 /// With A = P L R: X ← R⁻¹ L⁻¹ Pᵀ X, or P L⁻ᵀ R⁻ᵀ X.
 template <class T>
 void CpuBackend<T>::lu_solve(Op op, ConstView<T> factors, ConstView<int> pivots, MatrixView<T> X) {
-  exchanges_.clear();  // rows that stay where they are need nothing
-  exchanges_.reserve(static_cast<std::size_t>(pivots.rows));
-  for (Size k = 0; k < pivots.rows; ++k) {
-    if (const Size other = pivots(k, 0) - 1; other != k) exchanges_.emplace_back(k, other);
-  }
+  list_exchanges(
+      0, pivots.rows, [&](Size row) { return pivots(row, 0); }, exchanges_);
   if (op == Op::transpose) std::reverse(exchanges_.begin(), exchanges_.end());
-  const auto exchange = [&](MatrixView<T> columns) {
-    for (Size j = 0; j < columns.cols; ++j) {
-      T* x = columns.column(j);
-      for (const auto& [k, other] : exchanges_) std::swap(x[k], x[other]);
-    }
-  };
   const int team = factors.size() * X.cols > static_cast<Size>(min_parallel_flops) ? threads_ : 1;
-  for_each_stripe(team, X.cols, 1, [&](Size first, Size count) {
+  for_each_stripe(team, X.cols, stripe_granule, [&](Size first, Size count) {
     const auto columns = X.columns(first, count);
     if (op == Op::none) {
-      exchange(columns);
+      exchange_rows(exchanges_, columns);
       solve_triangle<T>(blas::Triangle::unit_lower, op, factors, columns);
       solve_triangle<T>(blas::Triangle::upper, op, factors, columns);
     } else {
       solve_triangle<T>(blas::Triangle::upper, op, factors, columns);
       solve_triangle<T>(blas::Triangle::unit_lower, op, factors, columns);
-      exchange(columns);
+      exchange_rows(exchanges_, columns);
     }
   });
 }
