@@ -86,6 +86,21 @@ void Backend<T>::combine_targets(ConstView<T> Z, ConstView<T> sums, const RowGro
 }
 
 template <class T>
+void Backend<T>::split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
+                                           ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
+                                           MatrixView<T> grad, MatrixView<T> C) {
+  combine_targets(Z, sums, Y, values, Gamma_hat, {});
+  split_gradient(a, Gamma_hat, c, H_hat, grad, C);
+}
+
+template <class T>
+void Backend<T>::add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
+                              std::span<const Index> columns, MatrixView<T> Z, MatrixView<T> P) {
+  combine(Y, values, X, Z);
+  add_to_columns(alpha, Z, columns, P);
+}
+
+template <class T>
 void Backend<T>::add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
                                ConstView<T> values, MatrixView<T> N, MatrixView<T> C) {
   gram(Y, values, N);
@@ -113,6 +128,12 @@ void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<
   gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(0, 0, 2 * d, m), T(1), low);
   if (n > 0) gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(2 * d, 0, n, m), T(1), S.columns(2 * d, n));
   finish_stack(eta, H, high, low, S.columns(0, 2 * d), S.columns(height, S.cols - height));
+}
+
+template <class T>
+void Backend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) {
+  gemm(Op::none, Op::transpose, -2 * eta, H, SH, T(1), low);
+  carry_over(low, S);
 }
 
 template class Backend<float>;

@@ -4,7 +4,8 @@ namespace widehead {
 
 template <class T>
 void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                                 ConstView<T> Gamma_hat, T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H) {
+                                 MatrixView<T> Gamma_hat, ConstView<T> W, ConstView<T> apart, T eta, T c,
+                                 MatrixView<T> H_hat, MatrixView<T> grad_H) {
   const Size d = H.rows, m = H.cols;
   const auto C = C_.scratch(d, m), N = N_.scratch(m, m);
   H_a_view_ = H;
@@ -13,7 +14,12 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
     backend.add_columns(T(1), H, by.a, T(0), H, H_a);
     H_a_view_ = H_a;
   }
-  backend.split_gradient(by.a_is_one ? ConstView<T>() : by.a, Gamma_hat, c, H_hat, grad_H, C);
+  const auto a = by.a_is_one ? ConstView<T>() : by.a;
+  if (W.empty()) {
+    backend.split_gradient(a, Gamma_hat, c, H_hat, grad_H, C);
+  } else {
+    backend.split_gradient_at_targets(a, W, apart, by.Gamma, by.g, Gamma_hat, c, H_hat, grad_H, C);
+  }
   if (common.in_use()) {
     common.add_to_gradient(by, grad_H);
     backend.add(c, grad_H, T(0), grad_H, H_hat);

@@ -59,7 +59,10 @@ template <class T>
 ConstView<T> OutputLayer<T>::take_hidden(ConstView<T> H, const char* what, bool known) {
   check_shape(H, what);
   H = backend_->template reach<T>(H, H_room_);
-  if (known || std::isfinite(backend_->rough_squared_norm(H))) return H;
+  rough_squared_norm_.reset();
+  if (known) return H;
+  rough_squared_norm_ = backend_->rough_squared_norm(H);
+  if (std::isfinite(*rough_squared_norm_)) return H;
   if (const Size bad = backend_->find_non_finite(H); bad >= 0) {
     const Size i = bad % H.rows, j = bad / H.rows;
     throw std::invalid_argument(fmt::format("{}: H({}, {}) = {} is not finite (unit {} of example {})", what, i, j,

@@ -112,6 +112,7 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
   sort_by_row();
   starts_.clear();
   rows_.clear();
+  groups_.clear();
   example_starts_.assign(static_cast<std::size_t>(batch.examples()) + 1, 0);
   std::size_t kept = 0;
   for (std::size_t e = 0; e < entries_.size();) {
@@ -128,6 +129,7 @@ void RowGroups<T>::assign(const SparseBatch<T>& batch) {
       starts_.push_back(kept);
       rows_.push_back(first.row);
     }
+    groups_.push_back(static_cast<Index>(rows_.size()) - 1);
     entries_[kept++] = {first.row, first.example, static_cast<T>(value)};
     values_.push_back(static_cast<T>(value));
     ++example_starts_[static_cast<std::size_t>(first.example)];

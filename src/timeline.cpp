@@ -218,23 +218,23 @@ void Timeline<T>::go_through_blocks(std::span<const Epoch> epochs, MatrixView<T>
 template <class T>
 void Timeline<T>::apply(const Panel& panel, std::span<const Epoch> epochs, MatrixView<T> Z) {
   if (panel.rank == 0) return;  // a block of blocks: it knows no epochs inside
-  tops_.clear();
+  first_ranks_.clear();
   auto first = static_cast<Index>(panel.rank);
   for (Size k = 0; k < Z.cols; ++k) {
     const Epoch epoch = std::max(epochs[static_cast<std::size_t>(k)], panel.start);
-    tops_.push_back(static_cast<Index>(panel.columns[epoch - panel.start]));
-    first = std::min(first, tops_.back());
+    first_ranks_.push_back(static_cast<Index>(panel.columns[epoch - panel.start]));
+    first = std::min(first, first_ranks_.back());
   }
   const Size rank = panel.rank - first;
   if (rank == 0) return;
-  for (Index& top : tops_) top -= first;
+  for (Index& each : first_ranks_) each -= first;
   const auto A = panel.A.view().columns(first, rank), B = panel.B.view().columns(first, rank);
-  const auto projections = projections_.scratch(rank, Z.cols);
+  const auto projections = projections_.scratch(Z.cols, rank);  // ZᵀA: products with a few columns of A are faster so
   bring_near(A, Z.cols);
-  backend_.gemm(Op::transpose, Op::none, T(1), A, Z, T(0), projections);
-  backend_.clear_tops(tops_, projections);
+  backend_.gemm(Op::transpose, Op::none, T(1), Z, A, T(0), projections);
+  backend_.clear_starts(first_ranks_, projections);
   bring_near(B, Z.cols);
-  backend_.gemm(Op::none, Op::none, T(1), B, projections, T(1), Z);
+  backend_.gemm(Op::none, Op::transpose, T(1), B, projections, T(1), Z);
   account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, rank}.flops();
 }
 

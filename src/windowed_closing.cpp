@@ -65,8 +65,7 @@ void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
     backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
-  subtract(d, d, low_U_T);
-  backend.carry_over(low_U_T, U_T());
+  backend.commit_rows(eta, H, SH.block(d, 0, d, m), low_U_T, U_T());
   const auto commit_rest = [&](Size first, Size count) {  // rows of [Q; E]
     if (first == 0) fetch_window();
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_E = count - in_Q;

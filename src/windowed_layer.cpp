@@ -49,7 +49,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
   const Size d = options.dim;
   if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : device_window * d;
   auto& memory = this->backend().memory();
-  S_T_ = Matrix<T>(d, 2 * d + windowed_.window, memory);
+  S_T_ = Matrix<T>(d, in_tiles(2 * d + windowed_.window), memory);
   if (!this->backend().factorizes_fast()) high_ = Matrix<T>(d, 2 * d, memory);
   low_ = Matrix<T>(d, 2 * d, memory);
   for (auto* scratch : {&T_, &Z_, &Z_next_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
@@ -65,6 +65,20 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
 }
 
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
+
+/// A host multiplies whole tiles of the stack, whatever stands behind its last row: that takes less time than a part of
+/// one does.
+template <class T>
+Size WindowedLayer<T>::in_tiles(Size rows) const {
+  return this->backend().factorizes_fast() ? (rows + rows_in_tile - 1) / rows_in_tile * rows_in_tile : rows;
+}
+
+/// [QH; UH; EH] of the minibatch at hand, (2d + n) x m; then what the commit half multiplies with Hᵀ.
+template <class T>
+MatrixView<T> WindowedLayer<T>::stack_product(Size m) {
+  const Size height = 2 * this->dim() + window_.columns();
+  return T_.scratch(in_tiles(height), m).block(0, 0, height, m);
+}
 
 /// sums ← (Γ_w E)_i for each output i of `rows` (d x rows.size()), which may be rows of E themselves. Returns false,
 /// with no sums, when the window has none of them.
@@ -121,8 +135,8 @@ void WindowedLayer<T>::reserve_for_update(Size m) {
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
-  const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
-  const auto SH = T_.scratch(height, m);
+  const Size d = this->dim(), m = H.cols, height = 2 * d + window_.columns(), rows = in_tiles(height);
+  const auto SH = stack_product(m), SH_in_tiles = T_.scratch(rows, m);
   MatrixView<T> Z;
   knows_W_ = targets.count() <= m;
   const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});
@@ -132,7 +146,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   const bool on_host = knows_W_ && !aside && backend.factorizes_fast();
   const auto multiply = [&](Size first, Size count) {
     backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
-                 SH.block(first, 0, count, m));
+                 SH_in_tiles.block(first, 0, count, m));
   };
   const auto fetch = [&] {
     if (on_host) {
@@ -153,7 +167,7 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
     if (on_host) backend.dots_at(W_, targets, H, 0, statistics.o);
   };
   const double flops = GemmShape{Op::transpose, Op::none, height, m, d}.flops();
-  backend.share(height, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
+  backend.share(rows, rows_in_piece, flops, std::ref(multiply), std::ref(fetch));
   account_.target_columns += std::min(static_cast<Size>(known_rows_.size()), m);
   account_.stack_rows += height;
   ++account_.observed;
@@ -190,7 +204,7 @@ template <class T>
 void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const auto Gamma_hat = compute_Gamma_hat(m, by);
-  const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
+  const auto H_hat = stack_product(m).block(0, 0, d, m);
   common_.write_gradient(by, H_hat, Gamma_hat, grad_H);
 }
 
@@ -213,11 +227,12 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double a = std::max(1.0, by.largest_a), twice_eta = 2 * static_cast<double>(eta);
   const auto P = SH.block(0, 0, this->dim(), SH.cols);
-  const auto rough_norm = [&](ConstView<T> A) {  // some 1% above the truth, for what it leaves out
-    return 1.01 * std::sqrt(static_cast<double>(backend.rough_squared_norm(A)));
-  };
+  const auto root = [](T squared) {
+    return 1.01 * std::sqrt(static_cast<double>(squared));
+  };  // 1% for what it leaves out
+  const auto rough_norm = [&](ConstView<T> A) { return root(backend.rough_squared_norm(A)); };
   const bool by_output = appends_by_output(by.Gamma, H.cols);
-  const double rough_H = rough_norm(H), rough_Gamma = by_output ? rough_norm(by.g) : 0;
+  const double rough_H = root(this->rough_squared_norm_of_batch(H)), rough_Gamma = by_output ? rough_norm(by.g) : 0;
   double growth = twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
@@ -230,16 +245,19 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   return true;
 }
 
-/// The rest of the read-only half, with Γ̂ at hand: ∇H, and SH becomes what the commit half multiplies with Hᵀ. Returns
-/// c.
+/// The rest of the read-only half, but for Γ̂ where that is at hand: ∇H, and SH becomes what the commit half multiplies
+/// with Hᵀ. Returns c.
 template <class T>
-double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
+double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat,
+                                 MatrixView<T> grad_H) {
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
   store_.reserve(by.Gamma.rows());  // all that this or a later step writes to V: rows that were targets once
-  const auto H_hat = T_.scratch(2 * d + window_.columns(), m).block(0, 0, d, m);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), eta, static_cast<T>(c), H_hat,
-                            grad_H);
+  const auto H_hat = stack_product(m).block(0, 0, d, m);
+  const bool at_targets = !has_Gamma_hat && knows_W_ && !common_.in_use();
+  if (!has_Gamma_hat && !at_targets) compute_Gamma_hat(m, by);
+  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), at_targets ? W_ : ConstView<T>(),
+                            apart_, eta, static_cast<T>(c), H_hat, grad_H);
   common_.prepare(H, c);
   return c;
 }
@@ -248,23 +266,27 @@ template <class T>
 void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
   const Size d = this->dim(), m = H.cols;
   timeline_.catch_up(known_rows_, Z_.scratch(d, static_cast<Size>(known_rows_.size())));
-  const bool is_last = commit(H, by, T_.scratch(2 * d + window_.columns(), m), eta, c);
+  const bool is_last = commit(H, by, stack_product(m), eta, c);
   common_.commit();
   if (is_last) close_window();
 }
 
 template <class T>
 void WindowedLayer<T>::update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
-  compute_Gamma_hat(H.cols, by);
-  update_after_backpropagate(H, by, eta, grad_H);
+  finish_step(H, by, eta, false, grad_H);
 }
 
 template <class T>
 void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta,
                                                   MatrixView<T> grad_H) {
-  const double c = prepare(H, by, eta, grad_H);
-  const auto SH = T_.scratch(2 * this->dim() + window_.columns(), H.cols);
-  if (!fits(H, by, SH, eta) || !common_.fits()) {
+  finish_step(H, by, eta, true, grad_H);
+}
+
+template <class T>
+void WindowedLayer<T>::finish_step(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat,
+                                   MatrixView<T> grad_H) {
+  const double c = prepare(H, by, eta, has_Gamma_hat, grad_H);
+  if (!fits(H, by, stack_product(H.cols), eta) || !common_.fits()) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
@@ -273,8 +295,7 @@ void WindowedLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivati
 
 template <class T>
 void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) {
-  compute_Gamma_hat(H.cols, by);
-  const double c = prepare(H, by, eta, grad_H);
+  const double c = prepare(H, by, eta, false, grad_H);
   commit_all(H, by, eta, c);
 }
 
@@ -286,7 +307,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
-    Matrix<T> larger(d, height + m, backend.memory());
+    Matrix<T> larger(d, in_tiles(height + m), backend.memory());
     backend.copy(S_T_.view().columns(0, height), larger.view().columns(0, height));
     S_T_ = std::move(larger);
   }
@@ -321,10 +342,8 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     backend.commit_stack(eta, H, SH, high(), low_, S_T);
   }
   if (!by_output) return is_last;
-  const auto new_rows = VtG_.scratch(d, by.Gamma.count());
-  backend.combine(by.Gamma, by.g, H, new_rows);
   backend.clear(S_T_.view().columns(height, window_.columns() - n));
-  backend.add_to_columns(-eta, new_rows, columns, E_T());
+  backend.add_combined(-eta, by.Gamma, by.g, H, columns, VtG_.scratch(d, by.Gamma.count()), E_T());
   return is_last;
 }
 
@@ -349,7 +368,9 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   if (visitor.loading()) timeline_.adopt_loaded();
   // What a device has begun may be longer than a window of the host's.
   visitor.part("window", window_, this->outputs(), std::max(S_T_.cols() - 2 * d, longest_window * d));
-  if (2 * d + window_.columns() > S_T_.cols()) S_T_ = Matrix<T>(d, 2 * d + window_.columns(), this->backend().memory());
+  if (const Size height = 2 * d + window_.columns(); height > S_T_.cols()) {
+    S_T_ = Matrix<T>(d, in_tiles(height), this->backend().memory());
+  }
   visitor.part("deflation", deflation_);
   common_.visit_state(visitor);
   visit_block(visitor, this->backend(), "S", S_T_.view().columns(0, 2 * d + window_.columns()));

@@ -231,8 +231,8 @@ class Backend {
   /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
   virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to,
                             MatrixView<T> C) = 0;
-  /// The first counts[k] elements of column k ← 0.
-  virtual void clear_tops(std::span<const Index> counts, MatrixView<T> A) = 0;
+  /// The first counts[i] elements of row i ← 0.
+  virtual void clear_starts(std::span<const Index> counts, MatrixView<T> A) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;
   /// The same where the values are a result.
@@ -330,6 +330,14 @@ class Backend {
   /// grad ← 2Ĥ diag(a) + Γ̂,  C ← Ĥ diag(a) + Γ̂,  Ĥ ← c grad. An empty a is 1.
   virtual void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                               MatrixView<T> C) = 0;
+  /// Both: Γ̂ is room for (Z + sums) Y, which a host does not make before it is used.
+  virtual void split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
+                                         ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
+                                         MatrixView<T> grad, MatrixView<T> C);
+  /// Column columns[g] of P ← itself + α times the sum of X's columns by the entries of Y's group g; Z is room for
+  /// these sums. Columns are distinct.
+  virtual void add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
+                            std::span<const Index> columns, MatrixView<T> Z, MatrixView<T> P);
   /// C ← C + α (A B + H YᵀY), Y with these values; N (m x m) is room for YᵀY.
   virtual void add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
                              ConstView<T> values, MatrixView<T> N, MatrixView<T> C);
@@ -343,6 +351,9 @@ class Backend {
   /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended where S has m columns more. SH = [P; UH; EH].
   virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                             MatrixView<T> S);
+
+  /// Some rows of the stack that are high + low, by themselves: low ← low − 2ηH SHᵀ, carry_over(low, S).
+  virtual void commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S);
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

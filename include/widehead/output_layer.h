@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -210,6 +211,10 @@ class OutputLayer {
   /// @param known  the same H was taken before: its values need not be looked at again
   ConstView<T> take_batch(ConstView<T> H, const SparseBatch<T>& targets, MatrixView<T> grad_H, const char* what,
                           bool known = false);
+  /// As the backend's; known already where H was just taken.
+  T rough_squared_norm_of_batch(ConstView<T> H) {
+    return rough_squared_norm_ ? *rough_squared_norm_ : backend_->rough_squared_norm(H);
+  }
   void check_rate(double eta) const;
   /// Where a result is computed that goes to `out`: itself, or a room of the backend's memory.
   MatrixView<T> room_for(MatrixView<T> out);
@@ -231,7 +236,8 @@ class OutputLayer {
 
   LayerOptions options_;
   std::int64_t steps_ = 0;
-  double enqueued_loss_ = 0;  // of steps taken at once all the same
+  std::optional<T> rough_squared_norm_;  // of the H that was taken last, where its values were looked at
+  double enqueued_loss_ = 0;             // of steps taken at once all the same
   std::shared_ptr<Backend<T>> backend_;
   Matrix<T> H_room_, out_room_;     // copies of what came from the host, or goes there
   Matrix<T> host_H_;                // a copy on the host, for eta_for

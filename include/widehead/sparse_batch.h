@@ -98,6 +98,7 @@ class RowGroups {
     const auto first = starts_[static_cast<std::size_t>(group)];
     return {entries_.data() + first, starts_[static_cast<std::size_t>(group) + 1] - first};
   }
+  Index group_of(Size e) const { return groups_[static_cast<std::size_t>(e)]; }  ///< to which an entry belongs
   /// Position of a group's first entry; of the group behind the last: their number.
   Size first_entry(Size group) const { return static_cast<Size>(starts_[static_cast<std::size_t>(group)]); }
   /// The first group whose output is at least `row`.
@@ -117,7 +118,7 @@ class RowGroups {
   std::vector<Entry> entries_, sorted_;  // the second: room to sort in
   std::vector<T> values_;
   std::vector<std::size_t> starts_{0};
-  std::vector<Index> rows_;
+  std::vector<Index> rows_, groups_;
   std::vector<Index> by_example_, example_starts_{0};
   std::uint64_t version_ = 0;
   mutable std::unique_ptr<DeviceCopy> device_copy_;

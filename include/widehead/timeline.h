@@ -191,7 +191,7 @@ class Timeline {
     Index column;
   };
   std::vector<Stale> stale_;
-  std::vector<Index> present_rows_, stale_rows_, stale_columns_, tops_;
+  std::vector<Index> present_rows_, stale_rows_, stale_columns_, first_ranks_;
   std::vector<Epoch> stale_epochs_;
   std::vector<Index> moving_rows_, matrix_;
   std::vector<Epoch> starts_;

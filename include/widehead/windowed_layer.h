@@ -74,7 +74,10 @@ class WindowedLayer final : public SphericalLayer<T> {
   /// Of the low part's sum: a host carries over in every step, a device when a window closes.
   MatrixView<T> high() { return high_.size() == 0 ? S_T_.view().columns(0, 2 * this->dim()) : high_.view(); }
 
-  double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H);
+  Size in_tiles(Size rows) const;
+  MatrixView<T> stack_product(Size m);
+  void finish_step(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat, MatrixView<T> grad_H);
+  double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
   MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
   void add_known_rows(ConstView<T> V);
@@ -100,9 +103,10 @@ class WindowedLayer final : public SphericalLayer<T> {
   CommonPart<T> common_;
   Deflation<T> deflation_;
   Reflection<T> reflection_;
-  Matrix<T> S_T_;                            // d x (2d + capacity)
+  Matrix<T> S_T_;                            // d x (2d + capacity), and the rest of a tile
   Matrix<T> high_, low_;                     // d x 2d: [Q; U]ᵀ = high() + low, rounded in S; a host has no high_
   static constexpr Size rows_in_piece = 32;  // of S, for a thread: with fewer a product is slower
+  static constexpr Size rows_in_tile = 16;   // of the GEMM library: a part of one takes longer than all of it
   static constexpr Size unlimited = std::numeric_limits<Size>::max();
   bool can_absorb_ = false;                                       // what examine() found; a device never asks
   Size reach_ = unlimited;                                        // examples after which the window closes at last
@@ -119,7 +123,7 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   // scratch of a step
   GramUpdate<T> gram_update_;
-  Matrix<T> T_;                                    // (2d + n) x m: S H, then what the commit half multiplies with Hᵀ
+  Matrix<T> T_;                                    // stack_product(), and the rest of a tile
   std::vector<Index> known_rows_, known_columns_;  // rows of the minibatch that are fetched, which of them these are
   Matrix<T> Z_, Z_next_;                           // d x known_rows_.size(): their V, expressed now; in turns
   Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or V_i U; Γ̂

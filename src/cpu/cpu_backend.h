@@ -62,7 +62,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
   void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) override;
-  void clear_tops(std::span<const Index> counts, MatrixView<T> A) override;
+  void clear_starts(std::span<const Index> counts, MatrixView<T> A) override;
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
   void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) override;
 
@@ -108,10 +108,16 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
 
   void split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, MatrixView<T> H_hat, MatrixView<T> grad,
                       MatrixView<T> C) override;
+  void split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
+                                 ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
+                                 MatrixView<T> grad, MatrixView<T> C) override;
+  void add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, std::span<const Index> columns,
+                    MatrixView<T> Z, MatrixView<T> P) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
   void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                     MatrixView<T> S) override;
+  void commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;

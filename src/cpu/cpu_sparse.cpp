@@ -46,8 +46,14 @@ void CpuBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, st
 }
 
 template <class T>
-void CpuBackend<T>::clear_tops(std::span<const Index> counts, MatrixView<T> A) {
-  for (Size k = 0; k < A.cols; ++k) std::fill_n(A.column(k), counts[static_cast<std::size_t>(k)], T(0));
+void CpuBackend<T>::clear_starts(std::span<const Index> counts, MatrixView<T> A) {
+  for (Size j = 0; j < A.cols; ++j) {
+    T* a = A.column(j);
+    const Index* count = counts.data();
+    const auto column = static_cast<Index>(j);
+#pragma omp simd
+    for (Size i = 0; i < A.rows; ++i) a[i] = column < count[i] ? T(0) : a[i];
+  }
 }
 
 template <class T>
@@ -169,7 +175,7 @@ void CpuBackend<T>::combine(const RowGroups<T>& Y, ConstView<T> values, ConstVie
 #define WIDEHEAD_INSTANTIATE(T)                                                                                      \
   template void CpuBackend<T>::move_columns(ConstView<T>, std::span<const Index>, std::span<const Index>,            \
                                             MatrixView<T>);                                                          \
-  template void CpuBackend<T>::clear_tops(std::span<const Index>, MatrixView<T>);                                    \
+  template void CpuBackend<T>::clear_starts(std::span<const Index>, MatrixView<T>);                                  \
   template void CpuBackend<T>::gather(ConstView<T>, const SparseBatch<T>&, MatrixView<T>);                           \
   template void CpuBackend<T>::gather(ConstView<T>, const Selection&, ConstView<T>, MatrixView<T>);                  \
   template void CpuBackend<T>::add_combination(ConstView<T>, const RowGroups<T>&, ConstView<T>, MatrixView<T>);      \

@@ -3,17 +3,18 @@
 #include <algorithm>
 
 #include "cpu_backend.h"
+#include "register_tile.h"
 #include "stripes.h"
 
 namespace widehead {
 namespace {
 
-/// Edge of the tiles by which a matrix meets its transpose: one of each fits the registers.
-constexpr Size tile = 4;
-
 /// Which rows of the stack are for whom: the last for the thread that asks. In the product with H the others begin with
 /// the first rows (CpuBackend::share), and a line of the cache that one core has read is slow to write for another.
 Size stripe_of(Size rank, Size team) { return team - 1 - rank; }
+
+/// What turning Q costs, in rows of the stack: it takes about as long as the commit of so many.
+Size turning_in_rows(Size d) { return d / 8; }
 
 /// (high + low) − sum, exactly, where `sum` is high + low, rounded: Knuth's two-sum, right whichever of the two is
 /// larger.
@@ -26,20 +27,17 @@ inline T left_over(T sum, T high, T low) {
 /// A ← (A + Aᵀ)/2, one thread's part of it but for the last rows and columns, which fill no tile.
 template <class T>
 void average_tiles(Size rank, Size team, MatrixView<T> A) {
-  const Size tiles = A.rows / tile, rest = tiles * tile;
+  using Tile = RegisterTile<T>;
+  const Size tiles = A.rows / Tile::edge;
   const auto average_tile_column = [&](Size tile_j) {
-    const Size j = tile_j * tile;
-    for (Size i = j; i < rest; i += tile) {
-      T turned[tile][tile];  // NOLINT(modernize-avoid-c-arrays): indexed by Size
-      for (Size k = 0; k < tile; ++k) {
-        for (Size l = 0; l < tile; ++l) turned[l][k] = A(j + l, i + k);
-      }
-      for (Size l = 0; l < tile; ++l) {
-        for (Size k = 0; k < tile; ++k) A(i + k, j + l) = turned[l][k] = (A(i + k, j + l) + turned[l][k]) / 2;
-      }
-      for (Size k = 0; k < tile; ++k) {
-        for (Size l = 0; l < tile; ++l) A(j + l, i + k) = turned[l][k];
-      }
+    for (Size tile_i = tile_j; tile_i < tiles; ++tile_i) {
+      T *below = &A(tile_i * Tile::edge, tile_j * Tile::edge), *above = &A(tile_j * Tile::edge, tile_i * Tile::edge);
+      auto mean = Tile::load(above, A.stride);
+      mean.transpose();
+      mean.average_with(Tile::load(below, A.stride));
+      mean.store(below, A.stride);
+      mean.transpose();
+      mean.store(above, A.stride);
     }
   };
   // Columns j and tiles − 1 − j of the triangle together are always of one length: equal stripes.
@@ -54,7 +52,8 @@ void average_tiles(Size rank, Size team, MatrixView<T> A) {
 /// The rows and columns that average_tiles leaves, by one thread.
 template <class T>
 void average_rest(MatrixView<T> A) {
-  for (Size i = A.rows / tile * tile; i < A.rows; ++i) {
+  constexpr Size edge = RegisterTile<T>::edge;
+  for (Size i = A.rows / edge * edge; i < A.rows; ++i) {
     for (Size j = 0; j < i; ++j) A(i, j) = A(j, i) = (A(i, j) + A(j, i)) / 2;
   }
 }
@@ -77,6 +76,18 @@ void add_low(Size first, Size count, MatrixView<const T> high, MatrixView<T> low
 #pragma omp simd
       for (Size i = 0; i < S.rows; ++i) s[i] = h[i] + l[i];
     }
+  }
+}
+
+/// grad ← 2a ĥ + γ̂, sum ← a ĥ + γ̂, ĥ ← c grad: a column of each.
+template <class T>
+void split_column(Size n, T a, const T* gamma, T c, T* h, T* grad, T* sum) {
+#pragma omp simd
+  for (Size i = 0; i < n; ++i) {
+    const T half = a * h[i], whole = 2 * half + gamma[i];
+    sum[i] = half + gamma[i];
+    grad[i] = whole;
+    h[i] = c * whole;
   }
 }
 
@@ -104,16 +115,40 @@ void CpuBackend<T>::split_gradient(ConstView<T> a, ConstView<T> Gamma_hat, T c, 
                                    MatrixView<T> C) {
   for_each_stripe(team_for(3 * C.size()), C.cols, 1, [&](Size first, Size count) {
     for (Size j = first; j < first + count; ++j) {
-      const T a_j = a.empty() ? T(1) : a(j, 0);
-      const T* gamma = Gamma_hat.column(j);
-      T *h = H_hat.column(j), *g = grad.column(j), *sum = C.column(j);
-#pragma omp simd
-      for (Size i = 0; i < C.rows; ++i) {
-        const T half = a_j * h[i], whole = 2 * half + gamma[i];
-        sum[i] = half + gamma[i];
-        g[i] = whole;
-        h[i] = c * whole;
+      split_column(C.rows, a.empty() ? T(1) : a(j, 0), Gamma_hat.column(j), c, H_hat.column(j), grad.column(j),
+                   C.column(j));
+    }
+  });
+}
+
+/// By examples: an example's Γ̂ is used while it is near, and each thread has its own.
+template <class T>
+void CpuBackend<T>::split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
+                                              ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
+                                              MatrixView<T> grad, MatrixView<T> C) {
+  const Size d = C.rows;
+  for_each_stripe(team_for(3 * C.size() + Y.nonzeros() * d), C.cols, 1, [&](Size first, Size count) {
+    for (Size j = first; j < first + count; ++j) {
+      T* gamma = Gamma_hat.column(j);
+      std::fill_n(gamma, d, T(0));
+      for (const Index e : Y.of_example(j)) {
+        const Size group = Y.group_of(e);
+        axpy(d, values(e, 0), Z.column(group), gamma);
+        if (!sums.empty()) axpy(d, values(e, 0), sums.column(group), gamma);
       }
+      split_column(d, a.empty() ? T(1) : a(j, 0), gamma, c, H_hat.column(j), grad.column(j), C.column(j));
+    }
+  });
+}
+
+template <class T>
+void CpuBackend<T>::add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
+                                 std::span<const Index> columns, MatrixView<T> /*Z*/, MatrixView<T> P) {
+  for_each_stripe(team_for(Y.nonzeros() * P.rows), Y.count(), 1, [&](Size first, Size count) {
+    for (Size group = first; group < first + count; ++group) {
+      T* p = P.column(columns[static_cast<std::size_t>(group)]);
+      Size e = Y.first_entry(group);
+      for (const auto& entry : Y.entries(group)) axpy(P.rows, alpha * values(e++, 0), X.column(entry.example), p);
     }
   });
 }
@@ -170,8 +205,16 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
     add_low<T>(first + in_Q, in_low - in_Q, high, low, S);
     subtract(first + in_low, count - in_low, S.columns(first + in_low, count - in_low));
   };
+  const Size turning = turning_in_rows(d);
+  const auto row_at = [&](Size position) {  // where turning comes before all rows; the end of Q is not far from itself
+    const Size row = std::max<Size>(0, position - turning);
+    return d - turning < row && row < d ? d : row;
+  };
   for_each_thread(threads, [&](Size rank, Size team) {
-    take_stripe(stripe_of(rank, team), team, height, stripe_granule, commit_rows);
+    take_stripe(stripe_of(rank, team), team, turning + height, stripe_granule, [&](Size first, Size count) {
+      const Size begin = row_at(first), end = row_at(first + count);
+      commit_rows(begin, end - begin);
+    });
   });
   const auto E = S.columns(height, S.cols - height);
   if (finished_Q) {
@@ -180,6 +223,20 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
   } else {
     finish_stack(eta, H, high.columns(0, d), low_Q, S.columns(0, d), E);
   }
+}
+
+/// As commit_stack shares them out.
+template <class T>
+void CpuBackend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) {
+  const int team =
+      GemmShape{Op::none, Op::transpose, H.rows, S.cols, H.cols}.flops() < min_parallel_flops ? 1 : threads_;
+  for_each_thread(team, [&](Size rank, Size threads) {
+    take_stripe(stripe_of(rank, threads), threads, S.cols, stripe_granule, [&](Size first, Size count) {
+      blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, H.cols), T(1),
+                    low.columns(first, count));
+      add_low<T>(first, count, S, low, S);
+    });
+  });
 }
 
 template <class T>
@@ -203,15 +260,21 @@ void CpuBackend<T>::carry_over(MatrixView<T> low, MatrixView<T> S) {
   for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) { add_low<T>(first, count, S, low, S); });
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                            \
-  template void CpuBackend<T>::symmetrize(MatrixView<T>);                                                  \
-  template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>, \
-                                              MatrixView<T>);                                              \
-  template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,   \
-                                            MatrixView<T>);                                                \
-  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,    \
-                                            MatrixView<T>);                                                \
-  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>);                          \
+#define WIDEHEAD_INSTANTIATE(T)                                                                               \
+  template void CpuBackend<T>::symmetrize(MatrixView<T>);                                                     \
+  template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,    \
+                                              MatrixView<T>);                                                 \
+  template void CpuBackend<T>::split_gradient_at_targets(ConstView<T>, ConstView<T>, ConstView<T>,            \
+                                                         const RowGroups<T>&, ConstView<T>, MatrixView<T>, T, \
+                                                         MatrixView<T>, MatrixView<T>, MatrixView<T>);        \
+  template void CpuBackend<T>::add_combined(T, const RowGroups<T>&, ConstView<T>, ConstView<T>,               \
+                                            std::span<const Index>, MatrixView<T>, MatrixView<T>);            \
+  template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,      \
+                                            MatrixView<T>);                                                   \
+  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,       \
+                                            MatrixView<T>);                                                   \
+  template void CpuBackend<T>::commit_rows(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>);      \
+  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>);                             \
   template void CpuBackend<T>::carry_over(MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);

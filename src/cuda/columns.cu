@@ -47,11 +47,9 @@ void CudaBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, s
 }
 
 template <class T>
-void CudaBackend<T>::clear_tops(std::span<const Index> counts, MatrixView<T> A) {
-  const Index* tops = send(counts);
-  write_down(
-      {.what = Element::clear_tops, .rows = A.rows, .cols = static_cast<Size>(counts.size()), .C = A, .from = tops}, {},
-      {range(A)});
+void CudaBackend<T>::clear_starts(std::span<const Index> counts, MatrixView<T> A) {
+  const Index* starts = send(counts);
+  write_down({.what = Element::clear_starts, .rows = A.rows, .cols = A.cols, .C = A, .from = starts}, {}, {range(A)});
 }
 
 template <class T>
@@ -117,7 +115,7 @@ void CudaBackend<T>::apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixVi
 #define WIDEHEAD_INSTANTIATE(T)                                                                            \
   template void CudaBackend<T>::move_columns(ConstView<T>, std::span<const Index>, std::span<const Index>, \
                                              MatrixView<T>);                                               \
-  template void CudaBackend<T>::clear_tops(std::span<const Index>, MatrixView<T>);                         \
+  template void CudaBackend<T>::clear_starts(std::span<const Index>, MatrixView<T>);                       \
   template void CudaBackend<T>::gather(ConstView<T>, const SparseBatch<T>&, MatrixView<T>);                \
   template void CudaBackend<T>::gather(ConstView<T>, const Selection&, ConstView<T>, MatrixView<T>);       \
   template void CudaBackend<T>::add_to_columns(T, ConstView<T>, std::span<const Index>, MatrixView<T>);    \

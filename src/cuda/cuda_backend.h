@@ -78,7 +78,7 @@ class CudaBackend final : public Backend<T> {
   void qr(MatrixView<T> X, MatrixView<T> R) override;
 
   void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to, MatrixView<T> C) override;
-  void clear_tops(std::span<const Index> counts, MatrixView<T> A) override;
+  void clear_starts(std::span<const Index> counts, MatrixView<T> A) override;
   void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) override;
   void gather(ConstView<T> V, const Selection& Y, ConstView<T> values, MatrixView<T> G) override;
 

@@ -29,9 +29,9 @@ __device__ void elements_tile(const Elements<T>& x, int tile) {
   switch (x.what) {
     case Element::copy: return each([&](Size i, Size j) { x.C(i, j) = x.A(i, j); });
     case Element::clear: return each([&](Size i, Size j) { x.C(i, j) = T(0); });
-    case Element::clear_tops:
+    case Element::clear_starts:
       return each([&](Size i, Size j) {
-        if (i < x.from[j]) x.C(i, j) = T(0);
+        if (j < x.from[i]) x.C(i, j) = T(0);
       });
     case Element::identity: return each([&](Size i, Size j) { x.C(i, j) = i == j ? T(1) : T(0); });
     case Element::scale: return each([&](Size i, Size j) { x.C(i, j) *= x.alpha; });
