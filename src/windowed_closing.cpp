@@ -118,7 +118,10 @@ void WindowedLayer<T>::close_window() {
   } else {
     flip();
   }
-  if (high_.size() > 0) this->backend().carry(S_T_.view().columns(0, 2 * this->dim()), high_, low_);
+  if (high_.size() > 0) {  // a device has flipped: U is I, without a low part
+    const Size d = this->dim();
+    this->backend().carry(Q(), high_.view().columns(0, d), low_.view().columns(0, d));
+  }
   window_.clear();
   stack_bound_ += std::sqrt(static_cast<double>(this->dim()));  // a flip or a deflation makes rows of U orthonormal
 }
@@ -191,7 +194,7 @@ void WindowedLayer<T>::flip() {
   timeline_.advance_dense(U_T());
   backend.set_identity(U_T());
   reflection_.apply(U_T());
-  if (high_.size() > 0) backend.copy(U_T(), high_.view().columns(d, d));
+  if (high_.size() > 0) backend.set_identity(high_.view().columns(d, d));
   backend.clear(low_.view().columns(d, d));
   ++account_.flips;
 }

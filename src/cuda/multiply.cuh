@@ -1,8 +1,8 @@
 #pragma once
 /// Products of a few hundred rows and columns, tile by tile, by tensor cores (tensor_cores.cuh). A block makes 32 x 32
-/// elements of C, or 16 x 16 where there are few of them. Slices of the depth are 64 deep and on their way five at a
-/// time: for depths up to 320 nothing waits for anything but the first. Each of the block's eight warps has eight steps
-/// of every slice, two slices at a time, and all of the tile; their sums are added up at the end in a fixed order.
+/// elements of C, or 16 x 16 where there are few of them. Slices of the depth are 64 deep and on their way four at a
+/// time, two behind those that are multiplied. Each of the block's eight warps has eight steps of every slice, two
+/// slices at a time, and all of the tile; their sums are added up at the end in a fixed order.
 ///
 /// A tile is over in a few thousand cycles, so what happens once in it counts as much as the loop: addresses are worked
 /// out at the start, what lies beyond a matrix is not asked about where it does no harm, and C is read and written 16
@@ -101,6 +101,126 @@ __device__ __forceinline__ int quotient(int a, int b) {
   return static_cast<int>(__fdividef(static_cast<float>(a) + 0.5F, static_cast<float>(b)));
 }
 
+/// A thread's elements of a tile in the end: four of a column, or one.
+template <int edge>
+struct Own {
+  static constexpr int each = edge * edge / program_threads, parts_a_column = edge / each;
+  int r, c;         ///< in the tile
+  int row, column;  ///< the first of them, in C
+  int there;        ///< so many, or more, are within C; none where not positive
+
+  __device__ __forceinline__ Own(const Multiply& x, int first_row, int first_column) {
+    const int thread = thread_number();
+    r = thread % parts_a_column * each, c = thread / parts_a_column;
+    row = first_row + r, column = first_column + c;
+    there = column < x.cols ? x.rows - row : 0;
+  }
+};
+
+/// What a thread's elements of C and of `high` are before the product is there, behind the slices: there are no
+/// registers to spare for them meanwhile.
+template <int edge>
+__device__ __forceinline__ float* held_C() {
+  return pool() + slices_ahead * 2 * slice_floats + thread_number() * Own<edge>::each;
+}
+template <int edge>
+__device__ __forceinline__ float* held_high() {
+  return held_C<edge>() + program_threads * Own<edge>::each;
+}
+static_assert((slices_ahead * 2 * slice_floats + 2 * 4 * program_threads) * sizeof(float) <= program_shared_bytes);
+
+/// Elements of a column on their way there, of which so many are there.
+template <int count>
+__device__ __forceinline__ void fetch_column(float* to, const float* from, int there, bool wide) {
+  if (count == 4 && wide) {
+    fetch_floats<4>(to, from, there > 0);
+  } else {
+#pragma unroll
+    for (int i = 0; i < count; ++i) fetch_floats<1>(to + i, from + i, i < there);
+  }
+}
+
+/// C ← α (value + what the warps have added up) + βC, and what else becomes of it.
+template <int edge, bool may_be_symmetric, bool named>
+__device__ __forceinline__ void finish_tile(const Multiply& x, int first_row, int first_column, int row_tile,
+                                            int column_tile, const Sums<edge / 16, edge / 8>& sums,
+                                            float (&value)[Own<edge>::each], const Index* C_names) {
+  float* const shared = pool();
+  constexpr int each = Own<edge>::each, pitch = edge + 4;  // of a column
+  const int warp = thread_number() / warp_size;
+  for_each_of_sums(thread_number() % warp_size, sums,
+                   [&](int i, int j, float sum) { shared[(warp * edge + j) * pitch + i] = sum; });
+  __syncthreads();
+  const Own<edge> own(x, first_row, first_column);
+#pragma unroll
+  for (int g = 0; g < groups; ++g) {
+    const float* of_group = shared + (g * edge + own.c) * pitch + own.r;
+    float part[each];
+    load(of_group, each, true, part);
+#pragma unroll
+    for (int i = 0; i < each; ++i) value[i] += part[i];
+  }
+#pragma unroll
+  for (int i = 0; i < each; ++i) value[i] *= x.alpha;
+  if (x.beta != 0) {
+    float held[each];
+    load(held_C<edge>(), each, true, held);
+#pragma unroll
+    for (int i = 0; i < each; ++i) value[i] += x.beta * held[i];
+  }
+  float high[each] = {};
+  if (x.sum != nullptr) load(held_high<edge>(), each, true, high);
+  if (!may_be_symmetric || !x.symmetric) {
+    if (!named && x.after != After::nothing) {
+#pragma unroll
+      for (int i = 0; i < each; ++i) {
+        if (i < own.there) value[i] = after_product(x, own.row + i, own.column, value[i]);
+      }
+    }
+    const Size target = named && own.there > 0 ? C_names[own.column] : own.column;
+    store(value, own.there, x.wide_C, global(x.C) + (own.row + target * x.C_stride));
+    if (x.sum != nullptr) {
+#pragma unroll
+      for (int i = 0; i < each; ++i) value[i] += high[i];
+      store(value, own.there, x.wide_C, global(x.sum) + (own.row + static_cast<Size>(own.column) * x.sum_stride));
+    }
+    __syncthreads();  // before the next tile's slices come
+    return;
+  }
+  if constexpr (may_be_symmetric) {
+    // Elements below the diagonal are the truth for those above, too.
+    float* turned = shared + groups * edge * pitch;  // C's tile
+#pragma unroll
+    for (int i = 0; i < each; ++i) turned[own.c * (edge + 1) + own.r + i] = value[i];
+    __syncthreads();
+    const auto put = [&](int i, int j, const float(&values)[each], float(&above_them)[each]) {
+      const int within = j < x.cols ? x.rows - i : 0;
+      store(values, within, x.wide_C, global(x.C) + (i + static_cast<Size>(j) * x.C_stride));
+      if (x.sum == nullptr) return;
+#pragma unroll
+      for (int k = 0; k < each; ++k) above_them[k] += values[k];
+      store(above_them, within, x.wide_C, global(x.sum) + (i + static_cast<Size>(j) * x.sum_stride));
+    };
+    float mirrored[each];
+#pragma unroll
+    for (int i = 0; i < each; ++i) {
+      mirrored[i] = turned[(own.r + i) * (edge + 1) + own.c];
+      if (own.row + i < own.column) value[i] = mirrored[i];
+    }
+    if (row_tile != column_tile) {
+      float above_there[each] = {};
+      const int i = first_column + own.r, j = first_row + own.c;
+      if (x.sum != nullptr) {
+        load(global(x.high) + (i + static_cast<Size>(j) * x.high_stride), j < x.cols ? x.rows - i : 0, x.wide_C,
+             above_there);
+      }
+      put(i, j, mirrored, above_there);
+    }
+    put(own.row, own.column, value, high);
+    __syncthreads();
+  }
+}
+
 /// @param B_names, C_names  only where `named`: which columns of B are multiplied, and where their products go
 template <int edge, bool A_along, bool B_along, bool wide, bool named = false>
 __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names = nullptr,
@@ -115,7 +235,7 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
   }
   const int first_row = row_tile * edge, first_column = column_tile * edge;
   const auto slices_of = [&](int p) { return (x.of[p].depth + slice_depth - 1) / slice_depth; };
-  constexpr bool several = !A_along && !named;
+  constexpr bool several = !A_along && !named, may_have_pairs = !A_along && B_along && !named;
   int slices = slices_of(0), before_next = slices, product = 0;
   if constexpr (several) {
 #pragma unroll
@@ -139,6 +259,18 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     }
     close_batch();
   };
+  {
+    const Own<edge> own(x, first_row, first_column);
+    const Size target = named && own.there > 0 ? C_names[own.column] : own.column;
+    if (x.beta != 0) {
+      fetch_column<Own<edge>::each>(held_C<edge>(), global(x.C) + (own.row + target * x.C_stride), own.there, x.wide_C);
+    }
+    if (x.sum != nullptr) {
+      fetch_column<Own<edge>::each>(held_high<edge>(),
+                                    global(x.high) + (own.row + static_cast<Size>(own.column) * x.high_stride),
+                                    own.there, x.wide_C);
+    }
+  }
   if constexpr (several) {  // the way to the next product is too long to be there many times
 #pragma unroll 1
     for (int s = 0; s < slices_ahead; ++s) fetch(s, shared + s * 2 * slice_floats);
@@ -147,20 +279,10 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     for (int s = 0; s < slices_ahead; ++s) fetch(s, shared + s * 2 * slice_floats);
   }
 
-  // A thread's elements in the end: four of a column, or one. What C and `high` hold there is on its way meanwhile.
-  constexpr int each = edge * edge / program_threads, parts_a_column = edge / each;
-  const int thread = thread_number(), r = thread % parts_a_column * each, c = thread / parts_a_column;
-  const int row = first_row + r, column = first_column + c;
-  const int there = column < x.cols ? x.rows - row : 0;
-  const Size target = named && there > 0 ? C_names[column] : column;
-  float held[each] = {}, above[each] = {};
-  if (x.beta != 0) load(global(x.C) + (row + target * x.C_stride), there, x.wide_C, held);
-  float value[each] = {};
-  if constexpr (!A_along && B_along && !named) {
-    if (x.pair_starts != nullptr) add_pairs(x, row, column, there, value);
-  }
-  if (x.sum != nullptr) {
-    load(global(x.high) + (row + static_cast<Size>(column) * x.high_stride), there, x.wide_C, above);
+  float value[Own<edge>::each] = {};
+  if constexpr (may_have_pairs) {
+    const Own<edge> own(x, first_row, first_column);
+    if (x.pair_starts != nullptr) add_pairs(x, own.row, own.column, own.there, value);
   }
 
   const Reader<edge, A_along> read_A;
@@ -191,72 +313,9 @@ __device__ void multiply_tile(const Multiply& x, int tile, const Index* B_names 
     slice = behind(second);
   }
   __syncthreads();  // all slices have been read: their memory takes the groups' sums
-
-  constexpr int pitch = edge + 4;  // of a column
-  const int group = thread / warp_size;
-  for_each_of_sums(thread % warp_size, sums,
-                   [&](int i, int j, float sum) { shared[(group * edge + j) * pitch + i] = sum; });
-  __syncthreads();
-#pragma unroll
-  for (int g = 0; g < groups; ++g) {
-    const float* of_group = shared + (g * edge + c) * pitch + r;
-    float part[each];
-    load(of_group, each, true, part);
-#pragma unroll
-    for (int i = 0; i < each; ++i) value[i] += part[i];
-  }
-#pragma unroll
-  for (int i = 0; i < each; ++i) value[i] = x.alpha * value[i] + x.beta * held[i];
-  if (!x.symmetric) {
-    if (!named && x.after != After::nothing) {
-#pragma unroll
-      for (int i = 0; i < each; ++i) {
-        if (i < there) value[i] = after_product(x, row + i, column, value[i]);
-      }
-    }
-    float* const sum_at = x.sum == nullptr ? nullptr : global(x.sum) + (row + static_cast<Size>(column) * x.sum_stride);
-    const bool wide_C = x.wide_C;
-    store(value, there, wide_C, global(x.C) + (row + target * x.C_stride));
-    if (sum_at != nullptr) {
-#pragma unroll
-      for (int i = 0; i < each; ++i) value[i] += above[i];
-      store(value, there, wide_C, sum_at);
-    }
-    __syncthreads();  // before the next tile's slices come
-    return;
-  }
-  if constexpr (!A_along && !B_along) {
-    // Elements below the diagonal are the truth for those above, too.
-    float* turned = shared + groups * edge * pitch;  // C's tile
-#pragma unroll
-    for (int i = 0; i < each; ++i) turned[c * (edge + 1) + r + i] = value[i];
-    __syncthreads();
-    const auto put = [&](int i, int j, const float(&values)[each], float(&above_them)[each]) {
-      const int within = j < x.cols ? x.rows - i : 0;
-      store(values, within, x.wide_C, global(x.C) + (i + static_cast<Size>(j) * x.C_stride));
-      if (x.sum == nullptr) return;
-#pragma unroll
-      for (int k = 0; k < each; ++k) above_them[k] += values[k];
-      store(above_them, within, x.wide_C, global(x.sum) + (i + static_cast<Size>(j) * x.sum_stride));
-    };
-    float mirrored[each];
-#pragma unroll
-    for (int i = 0; i < each; ++i) {
-      mirrored[i] = turned[(r + i) * (edge + 1) + c];
-      if (row + i < column) value[i] = mirrored[i];
-    }
-    if (row_tile != column_tile) {
-      float above_there[each] = {};
-      const int i = first_column + r, j = first_row + c;
-      if (x.sum != nullptr) {
-        load(global(x.high) + (i + static_cast<Size>(j) * x.high_stride), j < x.cols ? x.rows - i : 0, x.wide_C,
-             above_there);
-      }
-      put(i, j, mirrored, above_there);
-    }
-    put(row, column, value, above);
-    __syncthreads();
-  }
+  constexpr bool may_be_symmetric = !A_along && !B_along;
+  finish_tile<edge, may_be_symmetric, named>(named ? x : read_again(x), first_row, first_column, row_tile, column_tile,
+                                             sums, value, C_names);
 }
 
 template <int edge, bool wide>

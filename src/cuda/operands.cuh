@@ -7,7 +7,7 @@
 namespace widehead::cuda {
 
 inline constexpr int slice_depth = 64;
-inline constexpr int slices_ahead = 5;
+inline constexpr int slices_ahead = 4;
 inline constexpr int slice_floats = 32 * slice_depth;  ///< of one operand
 static_assert(2 * slices_ahead * slice_floats * sizeof(float) <= program_shared_bytes);
 
@@ -24,6 +24,15 @@ __device__ __forceinline__ int thread_number() {
   int number;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
   return number;
+}
+
+/// The same object, of which the compiler does not know that it is: what of it was needed before is read again, and is
+/// not kept in registers until then.
+template <class T>
+__device__ __forceinline__ const T& read_again(const T& object) {
+  const T* address = &object;
+  asm volatile("" : "+l"(address));
+  return *address;
 }
 
 /// An address that is in no shared memory, which the compiler cannot know of those in an instruction.

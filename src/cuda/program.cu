@@ -55,25 +55,6 @@ __device__ int block_number(Plan& plan) {
   return is_first ? atomicAdd(&plan.first, 1) : static_cast<int>(gridDim.x) - 1 - atomicAdd(&plan.others, 1);
 }
 
-/// The tiles of a phase, from one instruction to the next. A block has the one of its own number; then whoever is ready
-/// takes the next. Which block does a tile makes no difference to what it gives.
-template <class T>
-__device__ void do_phase(const Instruction* first, const Instruction& last, int number, int* taken, int* next_tile) {
-  const int tiles = last.before + last.tiles, blocks = static_cast<int>(gridDim.x);
-  int tile = number;
-  while (tile < tiles) {
-    int next = tiles;
-    if (threadIdx.x == 0 && tiles > blocks) next = blocks + atomicAdd(taken, 1);  // on its way during this one
-    while (tile >= first->before + first->tiles) ++first;
-    carry_out<T>(*first, tile - first->before);
-    if (tiles <= blocks) return;
-    if (threadIdx.x == 0) *next_tile = next;
-    __syncthreads();
-    tile = *next_tile;
-    __syncthreads();
-  }
-}
-
 /// All blocks meet, for the nᵗʰ time: what each has written is there for all. A grid's own barrier does the same with
 /// fences that also order what nobody asks to be ordered.
 __device__ __forceinline__ void meet(int* arrived, int n) {
@@ -89,12 +70,12 @@ __device__ __forceinline__ void meet(int* arrived, int n) {
   __syncthreads();
 }
 
-/// A block's shared memory: the pool for whatever it does, the instructions of this phase and of the next, and their
-/// order.
+/// A block's shared memory: the pool for whatever it does, the instructions of this phase and of the next, their order,
+/// and where the block is in all that.
 struct Desk {
   Instruction here[2][most_at_once];
   int starts[most_instructions + 1], order[most_instructions];
-  int next_tile;
+  int number, phase, tile;
 };
 constexpr std::size_t shared_bytes = program_shared_bytes + sizeof(Desk);
 constexpr std::size_t least_lent = 99 * 1024,
@@ -102,34 +83,76 @@ constexpr std::size_t least_lent = 99 * 1024,
 static_assert(shared_bytes + elsewhere <= least_lent);
 static_assert(most_instructions < program_threads);
 
+__device__ __forceinline__ Desk& desk() {
+  return *reinterpret_cast<Desk*>(pool() + program_shared_bytes / sizeof(float));
+}
+/// What is on the desk is looked up each time: a tile needs all registers there are, and what is kept in one meanwhile
+/// would go to the stack, or drive what a tile's loop needs there.
+__device__ __forceinline__ int look_up(const int& number) { return *static_cast<const volatile int*>(&number); }
+
+/// Of the phase at hand.
+__device__ __forceinline__ const Instruction* instructions_here() { return desk().here[look_up(desk().phase) % 2]; }
+__device__ __forceinline__ int count_of(int phase) {
+  return look_up(desk().starts[phase + 1]) - look_up(desk().starts[phase]);
+}
+__device__ __forceinline__ int tiles_here() {
+  const Instruction& last = instructions_here()[count_of(look_up(desk().phase)) - 1];
+  return look_up(last.before) + look_up(last.tiles);
+}
+
+/// The tiles of the phase, from one instruction to the next. A block has the one of its own number; then whoever is
+/// ready takes the next. Which block does a tile makes no difference to what it gives.
+template <class T>
+__device__ __forceinline__ void do_phase(Plan& plan) {
+  int tile = look_up(desk().number);
+  while (tile < tiles_here()) {
+    const int blocks = static_cast<int>(gridDim.x);
+    int next = 0;
+    if (tiles_here() > blocks && thread_number() == 0) {  // on its way during this one
+      next = blocks + atomicAdd(plan.taken + look_up(desk().phase), 1);
+    }
+    const Instruction* instruction = instructions_here();
+    while (tile >= look_up(instruction->before) + look_up(instruction->tiles)) ++instruction;
+    carry_out<T>(*instruction, tile - look_up(instruction->before));
+    if (tiles_here() <= static_cast<int>(gridDim.x)) return;
+    if (thread_number() == 0) desk().tile = next;
+    __syncthreads();
+    tile = look_up(desk().tile);
+    __syncthreads();
+  }
+}
+
+/// Instructions of a phase, on their way to the desk.
+__device__ __forceinline__ void bring(const Instruction* end, int phase) {
+  constexpr int pieces = sizeof(Instruction) / sizeof(float4);
+  const int first = look_up(desk().starts[phase]), count = count_of(phase) * pieces;
+  auto* to = reinterpret_cast<float*>(desk().here[phase % 2]);
+  for (int k = thread_number(); k < count; k += program_threads) {
+    const auto* from = reinterpret_cast<const float*>(end - 1 - look_up(desk().order[first + k / pieces]));
+    fetch_floats<4>(to + 4 * k, from + 4 * (k % pieces), true);
+  }
+  close_batch();
+}
+
 template <class T>
 __global__ void __launch_bounds__(program_threads, 2) program_kernel(const Instruction* end, Plan* plan, int phases) {
-  Desk& desk = *reinterpret_cast<Desk*>(pool() + program_shared_bytes / sizeof(float));
-  if (threadIdx.x <= most_instructions) desk.starts[threadIdx.x] = plan->starts[threadIdx.x];
-  if (threadIdx.x < most_instructions) desk.order[threadIdx.x] = plan->order[threadIdx.x];
-  if (threadIdx.x == 0) desk.next_tile = block_number(*plan);
+  if (threadIdx.x <= most_instructions) desk().starts[threadIdx.x] = plan->starts[threadIdx.x];
+  if (threadIdx.x < most_instructions) desk().order[threadIdx.x] = plan->order[threadIdx.x];
+  if (threadIdx.x == 0) {
+    desk().number = block_number(*plan);
+    desk().phase = 0;
+  }
   __syncthreads();
-  const int number = desk.next_tile;
-  const auto bring = [&](int phase) {
-    constexpr int pieces = sizeof(Instruction) / sizeof(float4);
-    const int first = desk.starts[phase], count = (desk.starts[phase + 1] - first) * pieces;
-    auto* to = reinterpret_cast<float*>(desk.here[phase % 2]);
-    for (int k = static_cast<int>(threadIdx.x); k < count; k += program_threads) {
-      const auto* from = reinterpret_cast<const float*>(end - 1 - desk.order[first + k / pieces]);
-      fetch_floats<4>(to + 4 * k, from + 4 * (k % pieces), true);
-    }
-    close_batch();
-  };
-  bring(0);
-  wait_for_batches<0>();
-  __syncthreads();
-  for (int phase = 0; phase < phases; ++phase) {
-    if (phase + 1 < phases) bring(phase + 1);
-    const Instruction* first = desk.here[phase % 2];
-    const int count = desk.starts[phase + 1] - desk.starts[phase];
-    do_phase<T>(first, first[count - 1], number, plan->taken + phase, &desk.next_tile);
-    wait_for_batches<0>();  // for the instructions of the next
-    if (phase + 1 < phases) meet(&plan->arrived, phase + 1);
+  bring(end, 0);
+  for (;;) {
+    wait_for_batches<0>();
+    __syncthreads();
+    if (const int next = look_up(desk().phase) + 1; next < phases) bring(end, next);
+    do_phase<T>(*plan);
+    const int done = look_up(desk().phase) + 1;
+    if (done == phases) return;
+    meet(&plan->arrived, done);
+    if (thread_number() == 0) desk().phase = done;
   }
 }
 
