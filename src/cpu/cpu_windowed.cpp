@@ -1,6 +1,7 @@
 /// The backend's operations that go with a step of the windowed layer, each one pass over its matrices.
 
 #include <algorithm>
+#include <atomic>
 
 #include "cpu_backend.h"
 #include "register_tile.h"
@@ -12,9 +13,6 @@ namespace {
 /// Which rows of the stack are for whom: the last for the thread that asks. In the product with H the others begin with
 /// the first rows (CpuBackend::share), and a line of the cache that one core has read is slow to write for another.
 Size stripe_of(Size rank, Size team) { return team - 1 - rank; }
-
-/// What turning Q costs, in rows of the stack: it takes about as long as the commit of so many.
-Size turning_in_rows(Size d) { return d / 8; }
 
 /// (high + low) − sum, exactly, where `sum` is high + low, rounded: Knuth's two-sum, right whichever of the two is
 /// larger.
@@ -181,14 +179,15 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
 
 /// Threads share out the columns of the whole stack, whether they are in low or in S. What one has written to low it
 /// adds to S before it goes on: the second-level cache has room for Q or for U in two parts, but not for all. Q must be
-/// symmetric first, and is left for later where several threads have parts of it.
+/// symmetric first. One of two threads has all of it, the other begins with the last half of what is behind it, and
+/// pieces of the first half are for who is free, from either end: which thread is the slower depends on whose cache has
+/// what. More threads have parts of Q each, which is finished when all of them are done.
 template <class T>
 void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                                  MatrixView<T> S) {
   const Size d = H.rows, m = H.cols, height = SH.rows, split = low.cols;
   const int threads = GemmShape{Op::none, Op::transpose, d, height, m}.flops() < min_parallel_flops ? 1 : threads_;
   const auto low_Q = low.columns(0, d);
-  bool finished_Q = false;
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
     if (count > 0) blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
   };
@@ -199,30 +198,34 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
       average_tiles(Size{0}, Size{1}, low_Q);
       average_rest(low_Q);
       add_low<T>(0, d, high, low, S);
-      finished_Q = true;
     }
     subtract(first + in_Q, in_low - in_Q, low.columns(first + in_Q, in_low - in_Q));
     add_low<T>(first + in_Q, in_low - in_Q, high, low, S);
     subtract(first + in_low, count - in_low, S.columns(first + in_low, count - in_low));
   };
-  const Size turning = turning_in_rows(d);
-  const auto row_at = [&](Size position) {  // where turning comes before all rows; the end of Q is not far from itself
-    const Size row = std::max<Size>(0, position - turning);
-    return d - turning < row && row < d ? d : row;
-  };
-  for_each_thread(threads, [&](Size rank, Size team) {
-    take_stripe(stripe_of(rank, team), team, turning + height, stripe_granule, [&](Size first, Size count) {
-      const Size begin = row_at(first), end = row_at(first + count);
-      commit_rows(begin, end - begin);
-    });
-  });
   const auto E = S.columns(height, S.cols - height);
-  if (finished_Q) {
-    for_each_stripe(team_for(E.size()), E.cols, 1,
-                    [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
-  } else {
+  if (threads > 2) {
+    for_each_thread(threads, [&](Size rank, Size team) {
+      take_stripe(stripe_of(rank, team), team, height, stripe_granule, commit_rows);
+    });
     finish_stack(eta, H, high.columns(0, d), low_Q, S.columns(0, d), E);
+    return;
   }
+  constexpr Size piece = 3 * stripe_granule;
+  const Size pieces = (height - d) / 2 / piece;  // and the last half
+  std::atomic<Size> taken = 0;
+  for_each_thread(threads, [&](Size rank, Size team) {
+    if (team == 1) return commit_rows(0, height);
+    const bool at_front = stripe_of(rank, team) == 0;
+    if (at_front) {
+      commit_rows(0, d);
+    } else {
+      commit_rows(d + pieces * piece, height - d - pieces * piece);
+    }
+    for (Size own = 0; taken++ < pieces; ++own) commit_rows(d + (at_front ? own : pieces - 1 - own) * piece, piece);
+  });
+  for_each_stripe(team_for(E.size()), E.cols, 1,
+                  [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
 }
 
 /// As commit_stack shares them out.
