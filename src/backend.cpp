@@ -95,7 +95,8 @@ void Backend<T>::split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, Const
 
 template <class T>
 void Backend<T>::add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
-                              std::span<const Index> columns, MatrixView<T> Z, MatrixView<T> P) {
+                              std::span<const Index> columns, Size known, MatrixView<T> Z, MatrixView<T> P) {
+  clear(P.columns(known, P.cols - known));
   combine(Y, values, X, Z);
   add_to_columns(alpha, Z, columns, P);
 }

@@ -217,6 +217,19 @@ bool WindowedLayer<T>::appends_by_output(const RowGroups<T>& targets, Size m) co
   return this->backend().factorizes_fast() && targets.count() <= m;
 }
 
+/// At least ‖P‖, with nothing of the size of P read: P = cWᵀR − (η/2)HRᵀR with R = 2WH diag(a) + Γ, ‖W‖² = tr Q ≤
+/// √d‖Q‖ and ‖WH‖² = Σq, which is as exact as the product it comes from.
+template <class T>
+double WindowedLayer<T>::bound_P(double a, double eta, double norm_H, double norm_Gamma) const {
+  const auto d = static_cast<double>(this->dim());
+  const auto q = this->statistics().q;
+  double sum = static_cast<double>(std::numeric_limits<T>::epsilon()) * d * stack_bound_ * norm_H * norm_H;
+  for (Size j = 0; j < q.rows; ++j) sum += std::abs(q(j, 0));
+  const double norm_R = 2 * a * std::sqrt(sum) + norm_Gamma;
+  const double c = 1 + eta * this->options().weight_decay;
+  return c * std::sqrt(std::sqrt(d) * stack_bound_) * norm_R + eta / 2 * norm_H * norm_R * norm_R;
+}
+
 /// Whether the commit half stays finite: U and E grow by 2ηa‖S‖‖H‖², Q by 2η‖P‖‖H‖ and E's new
 /// rows by η‖H‖ or η‖Γ‖‖H‖ at most. The bound follows, from rough norms; careful ones are taken only where it does not
 /// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
@@ -226,14 +239,16 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double a = std::max(1.0, by.largest_a), twice_eta = 2 * static_cast<double>(eta);
-  const auto P = SH.block(0, 0, this->dim(), SH.cols);
   const auto root = [](T squared) {
     return 1.01 * std::sqrt(static_cast<double>(squared));
   };  // 1% for what it leaves out
   const auto rough_norm = [&](ConstView<T> A) { return root(backend.rough_squared_norm(A)); };
   const bool by_output = appends_by_output(by.Gamma, H.cols);
-  const double rough_H = root(this->rough_squared_norm_of_batch(H)), rough_Gamma = by_output ? rough_norm(by.g) : 0;
-  double growth = twice_eta * rough_H * (1 + rough_Gamma + rough_norm(P) + a * stack_bound_ * rough_H);
+  const double rough_H = root(this->rough_squared_norm_of_batch(H)), rough_Gamma = rough_norm(by.g);
+  const bool is_bounded = backend.memory().is_host() && !common_.in_use();
+  const double norm_P = is_bounded ? bound_P(a, static_cast<double>(eta), rough_H, rough_Gamma)
+                                   : rough_norm(SH.block(0, 0, this->dim(), SH.cols));
+  double growth = twice_eta * rough_H * (1 + rough_Gamma + norm_P + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
     const auto S_T = S_T_.view().columns(0, SH.rows);
     stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
@@ -342,8 +357,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     backend.commit_stack(eta, H, SH, high(), low_, S_T);
   }
   if (!by_output) return is_last;
-  backend.clear(S_T_.view().columns(height, window_.columns() - n));
-  backend.add_combined(-eta, by.Gamma, by.g, H, columns, VtG_.scratch(d, by.Gamma.count()), E_T());
+  backend.add_combined(-eta, by.Gamma, by.g, H, columns, n, VtG_.scratch(d, by.Gamma.count()), E_T());
   return is_last;
 }
 

@@ -334,10 +334,10 @@ class Backend {
   virtual void split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
                                          ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                          MatrixView<T> grad, MatrixView<T> C);
-  /// Column columns[g] of P ← itself + α times the sum of X's columns by the entries of Y's group g; Z is room for
-  /// these sums. Columns are distinct.
+  /// Column columns[g] of P ← itself, or nothing from column `known` on, + α times the sum of X's columns by the entries
+  /// of Y's group g; Z is room for these sums. Columns are distinct, and those from `known` on are all among them.
   virtual void add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
-                            std::span<const Index> columns, MatrixView<T> Z, MatrixView<T> P);
+                            std::span<const Index> columns, Size known, MatrixView<T> Z, MatrixView<T> P);
   /// C ← C + α (A B + H YᵀY), Y with these values; N (m x m) is room for YᵀY.
   virtual void add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> H, const RowGroups<T>& Y,
                              ConstView<T> values, MatrixView<T> N, MatrixView<T> C);

@@ -82,6 +82,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   MatrixView<T> compute_Gamma_hat(Size m, const Derivatives<T>& by);
   void add_known_rows(ConstView<T> V);
   bool appends_by_output(const RowGroups<T>& targets, Size m) const;
+  double bound_P(double a, double eta, double norm_H, double norm_Gamma) const;
   bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
   bool commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);

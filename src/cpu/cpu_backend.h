@@ -112,7 +112,7 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
                                  ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                  MatrixView<T> grad, MatrixView<T> C) override;
   void add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X, std::span<const Index> columns,
-                    MatrixView<T> Z, MatrixView<T> P) override;
+                    Size known, MatrixView<T> Z, MatrixView<T> P) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
   void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,

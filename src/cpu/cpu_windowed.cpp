@@ -141,10 +141,12 @@ void CpuBackend<T>::split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, Co
 
 template <class T>
 void CpuBackend<T>::add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
-                                 std::span<const Index> columns, MatrixView<T> /*Z*/, MatrixView<T> P) {
+                                 std::span<const Index> columns, Size known, MatrixView<T> /*Z*/, MatrixView<T> P) {
   for_each_stripe(team_for(Y.nonzeros() * P.rows), Y.count(), 1, [&](Size first, Size count) {
     for (Size group = first; group < first + count; ++group) {
-      T* p = P.column(columns[static_cast<std::size_t>(group)]);
+      const Index column = columns[static_cast<std::size_t>(group)];
+      T* p = P.column(column);
+      if (column >= known) std::fill_n(p, P.rows, T(0));
       Size e = Y.first_entry(group);
       for (const auto& entry : Y.entries(group)) axpy(P.rows, alpha * values(e++, 0), X.column(entry.example), p);
     }
@@ -271,7 +273,7 @@ void CpuBackend<T>::carry_over(MatrixView<T> low, MatrixView<T> S) {
                                                          const RowGroups<T>&, ConstView<T>, MatrixView<T>, T, \
                                                          MatrixView<T>, MatrixView<T>, MatrixView<T>);        \
   template void CpuBackend<T>::add_combined(T, const RowGroups<T>&, ConstView<T>, ConstView<T>,               \
-                                            std::span<const Index>, MatrixView<T>, MatrixView<T>);            \
+                                            std::span<const Index>, Size, MatrixView<T>, MatrixView<T>);      \
   template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,      \
                                             MatrixView<T>);                                                   \
   template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,       \
