@@ -259,6 +259,111 @@ TEST_P(BackendTest, FromTargetsToTheGradientAsOneAfterTheOther) {
   });
 }
 
+TEST_P(BackendTest, SplitGradientAtTargetsMakesTheSumsThatItSplits) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_pattern<T>([&](const Minibatch& minibatch, const RowGroups<T>& groups, bool with_sums) {
+      Dice dice(100);
+      const Size d = minibatch.H.rows(), m = minibatch.examples();
+      const bool with_a = d % 2 == 0;
+      Both<T> Z(backend, dice.matrix<T>(d, groups.count())), sums(backend, dice.matrix<T>(d, groups.count()));
+      Both<T> values(backend, dice.matrix<T>(groups.nonzeros(), 1)), a(backend, dice.matrix<T>(m, 1));
+      const auto before = dice.matrix<T>(d, m);
+      Both<T> H_hat(backend, before), grad(backend, d, m), C(backend, d, m), Gamma_hat(backend, d, m);
+      Gamma_hat.fill(std::numeric_limits<T>::quiet_NaN());
+      Matrix<double> Y(groups.count(), m);
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        ASSERT_EQ(groups.row(groups.group_of(e)), groups.entry(e).row) << e;
+        Y(groups.group_of(e), groups.entry(e).example) = static_cast<double>(values(e, 0));
+      }
+      backend.split_gradient_at_targets(with_a ? a.device() : MatrixView<T>(), Z.device(),
+                                        with_sums ? sums.device() : MatrixView<T>(), groups, values.device(),
+                                        Gamma_hat.device(), T(-0.375), H_hat.device(), grad.device(), C.device());
+      const auto z = to_double<T>(Z.host()), z_apart = to_double<T>(sums.host());
+      auto truth = product(Op::none, z, Op::none, Y);
+      if (with_sums) truth = product(Op::none, Op::none, 1, z_apart, Y, 1, std::move(truth));
+      Matrix<double> new_H_hat(d, m), gradient(d, m), sum(d, m);
+      for (Size j = 0; j < m; ++j) {
+        for (Size i = 0; i < d; ++i) {
+          const double h = static_cast<double>(before(i, j)) * (with_a ? static_cast<double>(a(j, 0)) : 1);
+          gradient(i, j) = 2 * h + truth(i, j);
+          sum(i, j) = h + truth(i, j);
+          new_H_hat(i, j) = -0.375 * gradient(i, j);
+        }
+      }
+      const double scale = (norm(z) + norm(z_apart)) * norm(Y) + 2 * norm(before) * (1 + norm<T>(a.host()));
+      EXPECT_TRUE(is_near<T>(grad.host(), gradient, tolerance::product<T>(16), scale));
+      EXPECT_TRUE(is_near<T>(C.host(), sum, tolerance::product<T>(16), scale));
+      EXPECT_TRUE(is_near<T>(H_hat.host(), new_H_hat, tolerance::product<T>(16), scale));
+      EXPECT_TRUE(grad.rim_is_intact() && C.rim_is_intact() && H_hat.rim_is_intact() && Gamma_hat.rim_is_intact());
+    });
+  });
+}
+
+TEST_P(BackendTest, AddCombinedAddsToWhatIsKnownAndBeginsWhatIsNot) {
+  run([]<class T>(Backend<T>& backend) {
+    for_each_pattern<T>([&](const Minibatch& minibatch, const RowGroups<T>& groups, bool some_known) {
+      Dice dice(101);
+      const Size d = minibatch.H.rows(), m = minibatch.examples();
+      // Of the groups' columns every other one is known where some are, in front of the new ones and among others.
+      const Size known = some_known ? groups.count() + 3 : 0;
+      std::vector<Index> columns;
+      Size columns_in_all = known;
+      for (Size g = 0; g < groups.count(); ++g) {
+        columns.push_back(static_cast<Index>(some_known && g % 2 == 0 ? g + 1 : columns_in_all++));
+      }
+      auto before = dice.matrix<T>(d, columns_in_all);
+      auto truth = to_double(before);
+      for (Size k = known; k < columns_in_all; ++k) {
+        std::fill_n(before.view().column(k), d, std::numeric_limits<T>::quiet_NaN());
+        std::fill_n(truth.view().column(k), d, 0.0);
+      }
+      Both<T> X(backend, dice.matrix<T>(d, m)), values(backend, dice.matrix<T>(groups.nonzeros(), 1));
+      Both<T> P(backend, before), Z(backend, d, groups.count());
+      for (Size e = 0; e < groups.nonzeros(); ++e) {
+        const Size column = columns[static_cast<std::size_t>(groups.group_of(e))];
+        for (Size i = 0; i < d; ++i) {
+          truth(i, column) +=
+              -0.75 * static_cast<double>(values(e, 0)) * static_cast<double>(X(i, groups.entry(e).example));
+        }
+      }
+      backend.add_combined(T(-0.75), groups, values.device(), X.device(), columns, known, Z.device(), P.device());
+      EXPECT_TRUE(is_near<T>(P.host(), truth, tolerance::product<T>(m),
+                             norm(truth) + norm<T>(values.host()) * norm<T>(X.host())));
+      EXPECT_TRUE(P.rim_is_intact());
+    });
+  });
+}
+
+TEST_P(BackendTest, CommitRowsCarriesOverWhatTheProductAddsUp) {
+  run([]<class T>(Backend<T>& backend) {
+    Dice dice(102);
+    for (const auto& [d, rows, m] :
+         {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 5, 3}, {120, 77, 40}, {300, 300, 128}}) {
+      SCOPED_TRACE(fmt::format("d = {}, {} rows, m = {}", d, rows, m));
+      const auto low_before = dice.matrix<T>(d, rows), S_before = dice.matrix<T>(d, rows);
+      Both<T> H(backend, dice.matrix<T>(d, m)), SH(backend, dice.matrix<T>(rows, m));
+      Both<T> low(backend, low_before), S(backend, S_before);
+      backend.commit_rows(T(0.25), H.device(), SH.device(), low.device(), S.device());
+      const auto h = to_double<T>(H.host()), sh = to_double<T>(SH.host());
+      const auto changed = product(Op::none, Op::transpose, -0.5, h, sh, 1, to_double(low_before));
+      Matrix<double> sum(d, rows), held(d, rows);
+      for (Size j = 0; j < rows; ++j) {
+        for (Size i = 0; i < d; ++i) {
+          sum(i, j) = static_cast<double>(S_before(i, j)) + changed(i, j);
+          held(i, j) = static_cast<double>(S(i, j)) + static_cast<double>(low(i, j));
+        }
+      }
+      const double scale = norm(h) * norm(sh) + norm(low_before) + norm(S_before);
+      EXPECT_TRUE(is_near<T>(S.host(), sum, tolerance::product<T>(m), scale));
+      EXPECT_TRUE(is_near<double>(held.view(), sum, tolerance::product<T>(m), scale));
+      for (Size j = 0; j < rows; ++j) {  // what low keeps is below the last bit of the sum
+        for (Size i = 0; i < d; ++i) ASSERT_EQ(S(i, j), S(i, j) + low(i, j)) << i << ", " << j;
+      }
+      EXPECT_TRUE(low.rim_is_intact() && S.rim_is_intact());
+    }
+  });
+}
+
 TEST_P(BackendTest, AddWithGramAddsTheProductAndThePairs) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(98);
