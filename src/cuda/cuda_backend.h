@@ -231,7 +231,6 @@ class CudaBackend final : public Backend<T> {
   JudgeRoom judge_room_;
   cuda::Program::Mark judging_;          ///< the last instruction that observed and judged
   std::vector<Index> by_matrix_, ends_;  // express_columns: columns in order of their matrices, and where each ends
-  std::vector<Index> group_of_;          // add_with_gram: of each entry
 };
 
 template <class T>

@@ -170,16 +170,11 @@ void CudaBackend<T>::add_with_gram(T alpha, ConstView<T> A, ConstView<T> B, Cons
     auto lists = program().lists(Lists::bytes<Index>(m + 1) + Lists::bytes<cuda::Pair>(count));
     const auto starts = lists.template take<Index>(m + 1);
     const auto pairs = lists.template take<cuda::Pair>(count);
-    group_of_.resize(static_cast<std::size_t>(Y.nonzeros()));
-    for (Size group = 0; group < Y.count(); ++group) {
-      const auto first = group_of_.begin() + Y.first_entry(group);
-      std::fill(first, group_of_.begin() + Y.first_entry(group + 1), static_cast<Index>(group));
-    }
     Index next = 0;
     for (Size j = 0; j < H.cols; ++j) {
       starts.host[j] = next;
       for (const Index own : Y.of_example(j)) {
-        const Size group = group_of_[static_cast<std::size_t>(own)];
+        const Size group = Y.group_of(own);
         for (Size e = Y.first_entry(group); e < Y.first_entry(group + 1); ++e) {
           pairs.host[next++] = {own, static_cast<Index>(e), Y.entry(e).example};
         }
