@@ -228,13 +228,13 @@ void Timeline<T>::apply(const Panel& panel, std::span<const Epoch> epochs, Matri
   const Size rank = panel.rank - first;
   if (rank == 0) return;
   for (Index& each : first_ranks_) each -= first;
-  const auto A = panel.A.view().columns(first, rank), B = panel.B.view().columns(first, rank);
-  const auto projections = projections_.scratch(Z.cols, rank);  // ZᵀA: products with a few columns of A are faster so
-  bring_near(A, Z.cols);
-  backend_.gemm(Op::transpose, Op::none, T(1), Z, A, T(0), projections);
+  const auto A_T = panel.A_T.view().block(first, 0, rank, Z.rows), B = panel.B.view().columns(first, rank);
+  const auto projections = projections_.scratch(rank, Z.cols);
+  bring_near(A_T, Z.cols);
+  backend_.gemm(Op::none, Op::none, T(1), A_T, Z, T(0), projections);
   backend_.clear_starts(first_ranks_, projections);
   bring_near(B, Z.cols);
-  backend_.gemm(Op::none, Op::transpose, T(1), B, projections, T(1), Z);
+  backend_.gemm(Op::none, Op::none, T(1), B, projections, T(1), Z);
   account_.products += 2 * GemmShape{Op::none, Op::none, Z.rows, Z.cols, rank}.flops();
 }
 
@@ -278,7 +278,7 @@ void Timeline<T>::advance(ConstView<T> a, ConstView<T> b) {
     backend_.gemm(Op::none, Op::none, T(1), b, aTB, T(1), B);
     account_.products += 2 * GemmShape{Op::none, Op::none, a.rows, rank, r}.flops();
   }
-  backend_.copy(a, panel_.A.view().columns(rank, r));
+  backend_.transpose(a, panel_.A_T.view().block(rank, 0, r, a.rows));
   backend_.copy(b, panel_.B.view().columns(rank, r));
   panel_.rank += r;
   ++now_;
@@ -303,9 +303,9 @@ void Timeline<T>::fill_block(ConstView<T> F, Block& block) {
   backend_.copy(F, block.F_last.scratch(store_.dim(), store_.dim()));
   if (const Size rank = panel_.rank; rank > 0) {  // F (I + B Aᵀ)
     backend_.set_identity(block.F);
-    backend_.gemm(Op::none, Op::transpose, T(1), panel_.B.view().columns(0, rank), panel_.A.view().columns(0, rank),
-                  T(1), block.F);
-    account_.products += GemmShape{Op::none, Op::transpose, store_.dim(), store_.dim(), rank}.flops();
+    const auto A_T = panel_.A_T.view().block(0, 0, rank, store_.dim());
+    backend_.gemm(Op::none, Op::none, T(1), panel_.B.view().columns(0, rank), A_T, T(1), block.F);
+    account_.products += GemmShape{Op::none, Op::none, store_.dim(), store_.dim(), rank}.flops();
     append_product(F, block.F);
   } else {
     backend_.copy(F, block.F);
@@ -407,7 +407,7 @@ void Timeline<T>::merge_blocks() {
 /// For low-rank transitions, which a timeline with products never has.
 template <class T>
 void Timeline<T>::make_room(Panel& panel) {
-  panel.A.scratch(store_.dim(), options_.panel_rank);
+  panel.A_T.scratch(options_.panel_rank, store_.dim());
   panel.B.scratch(store_.dim(), options_.panel_rank);
 }
 
@@ -438,7 +438,7 @@ typename Timeline<T>::Block Timeline<T>::take_block() {
 template <class T>
 std::size_t Timeline<T>::bytes() const {
   const auto bytes_of = [](const Panel& panel) {
-    return static_cast<std::size_t>(panel.A.size() + panel.B.size()) * sizeof(T) +
+    return static_cast<std::size_t>(panel.A_T.size() + panel.B.size()) * sizeof(T) +
            (panel.start_rows.capacity() + panel.inner_rows.capacity()) * sizeof(Index);
   };
   std::size_t bytes =

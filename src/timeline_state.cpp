@@ -27,7 +27,11 @@ void Timeline<T>::visit_panel(StateVisitor& visitor, Panel& panel) {
   }
   if (panel.rank > 0) make_room(panel);
   const Size d = store_.dim();  // rows, even of nothing
-  visit_block(visitor, backend_, "A", MatrixView<T>(panel.A.data(), d, panel.rank));
+  Matrix<T> A(d, panel.rank, backend_.memory());
+  const auto A_T = MatrixView<T>(panel.A_T.data(), panel.rank, d, options_.panel_rank);
+  if (!visitor.loading() && panel.rank > 0) backend_.transpose(A_T, A);
+  visit_block(visitor, backend_, "A", A.view());
+  if (visitor.loading() && panel.rank > 0) backend_.transpose(A, A_T);
   visit_block(visitor, backend_, "B", MatrixView<T>(panel.B.data(), d, panel.rank));
   visitor.list("columns", panel.columns);
   visitor.list("start_rows", panel.start_rows);

@@ -65,16 +65,16 @@ TEST_P(BackendTest, MoveColumnsCopiesTheNamedOnesToTheNamedPlaces) {
   });
 }
 
-TEST_P(BackendTest, ClearStartsClearsTheFirstElementsOfEachRow) {
+TEST_P(BackendTest, ClearStartsClearsTheFirstElementsOfEachColumn) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(24);
-    for (const auto& [rows, cols] : {std::pair<Size, Size>{3, 0}, {1, 1}, {5, 9}, {300, 257}}) {
+    for (const auto& [rows, cols] : {std::pair<Size, Size>{0, 3}, {1, 1}, {9, 5}, {257, 300}}) {
       auto truth = dice.matrix<T>(rows, cols);
       Both<T> A(backend, truth);
       std::vector<Index> counts;
-      for (Size i = 0; i < rows; ++i) {
-        counts.push_back(static_cast<Index>(i == 0 ? cols : i == 1 ? 0 : dice.between(0, cols)));
-        for (Size k = 0; k < counts.back(); ++k) truth(i, k) = T(0);
+      for (Size j = 0; j < cols; ++j) {
+        counts.push_back(static_cast<Index>(j == 0 ? rows : j == 1 ? 0 : dice.between(0, rows)));
+        std::fill_n(truth.view().column(j), counts.back(), T(0));
       }
       backend.clear_starts(counts, A.device());
       EXPECT_TRUE(is_identical<T>(A.host(), truth));

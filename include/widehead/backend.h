@@ -231,7 +231,7 @@ class Backend {
   /// Column to[k] of C ← column from[k] of A, or 0 where that is no_column. No `from` or no `to` means 0, 1, 2, …
   virtual void move_columns(ConstView<T> A, std::span<const Index> from, std::span<const Index> to,
                             MatrixView<T> C) = 0;
-  /// The first counts[i] elements of row i ← 0.
+  /// The first counts[j] elements of column j ← 0.
   virtual void clear_starts(std::span<const Index> counts, MatrixView<T> A) = 0;
   /// G ← VᵀY (d x m): column j is the sum of the rows of V (held as d x D) that example j names, times its values.
   virtual void gather(ConstView<T> V, const SparseBatch<T>& Y, MatrixView<T> G) = 0;

@@ -47,13 +47,7 @@ void CpuBackend<T>::move_columns(ConstView<T> A, std::span<const Index> from, st
 
 template <class T>
 void CpuBackend<T>::clear_starts(std::span<const Index> counts, MatrixView<T> A) {
-  for (Size j = 0; j < A.cols; ++j) {
-    T* a = A.column(j);
-    const Index* count = counts.data();
-    const auto column = static_cast<Index>(j);
-#pragma omp simd
-    for (Size i = 0; i < A.rows; ++i) a[i] = column < count[i] ? T(0) : a[i];
-  }
+  for (Size j = 0; j < A.cols; ++j) std::fill_n(A.column(j), counts[static_cast<std::size_t>(j)], T(0));
 }
 
 template <class T>

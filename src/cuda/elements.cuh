@@ -31,7 +31,7 @@ __device__ void elements_tile(const Elements<T>& x, int tile) {
     case Element::clear: return each([&](Size i, Size j) { x.C(i, j) = T(0); });
     case Element::clear_starts:
       return each([&](Size i, Size j) {
-        if (j < x.from[i]) x.C(i, j) = T(0);
+        if (i < x.from[j]) x.C(i, j) = T(0);
       });
     case Element::identity: return each([&](Size i, Size j) { x.C(i, j) = i == j ? T(1) : T(0); });
     case Element::scale: return each([&](Size i, Size j) { x.C(i, j) *= x.alpha; });

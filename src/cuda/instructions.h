@@ -22,7 +22,7 @@ inline Size element_tiles(Size rows, Size cols) {
 enum class Element : int {
   copy,            ///< C ← A
   clear,           ///< C ← 0
-  clear_starts,    ///< C(i, k) ← 0 for k < from[i]
+  clear_starts,    ///< C(i, j) ← 0 for i < from[j]
   identity,        ///< C ← I
   scale,           ///< C ← αC
   scaled,          ///< C ← αA
