@@ -132,8 +132,19 @@ void Backend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<
 }
 
 template <class T>
-void Backend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) {
-  gemm(Op::none, Op::transpose, -2 * eta, H, SH, T(1), low);
+void Backend<T>::commit_stack_by_rows(T eta, ConstView<T> H, ConstView<T> H_T, ConstView<T> P, ConstView<T> UEH_T,
+                                      MatrixView<T> low, MatrixView<T> S) {
+  const Size d = H.rows, n = UEH_T.cols - d, height = 2 * d + n;
+  gemm(Op::none, Op::none, -2 * eta, P, H_T, T(1), low.columns(0, d));
+  gemm(Op::none, Op::none, -2 * eta, H, UEH_T.columns(0, d), T(1), low.columns(d, d));
+  if (n > 0) gemm(Op::none, Op::none, -2 * eta, H, UEH_T.columns(d, n), T(1), S.columns(2 * d, n));
+  const auto both = S.columns(0, 2 * d);
+  finish_stack(eta, H, both, low, both, S.columns(height, S.cols - height));
+}
+
+template <class T>
+void Backend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> UH_T, MatrixView<T> low, MatrixView<T> S) {
+  gemm(Op::none, Op::none, -2 * eta, H, UH_T, T(1), low);
   carry_over(low, S);
 }
 

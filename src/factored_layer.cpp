@@ -150,7 +150,7 @@ void FactoredLayer<T>::update_after_backpropagate(ConstView<T> H, const Derivati
   const auto S = S_.view().block(0, 0, stack_height(), d);
   const auto H_hat = TH.block(0, 0, d, m), X = TH.block(2 * d, 0, d, m);
   // Ĥ becomes P, so that (step 10) Q_new = c²Q − η(HPᵀ + PHᵀ) is the symmetric part of c²Q − 2ηPHᵀ.
-  gram_update_.replace_by_P(backend, H, by, common_, Gamma_hat_.scratch(d, m), {}, {}, eta, c, H_hat, grad_H);
+  gram_update_.replace_by_P(backend, H, {}, by, common_, Gamma_hat_.scratch(d, m), {}, {}, eta, c, H_hat, grad_H);
   const T rcond = compute_U_inv_T_H(H, eta, c, X);  // steps 8, 9: X = −U_new⁻ᵀH
   if (!(rcond >= 4 * std::numeric_limits<T>::epsilon())) {
     throw NumericalError(fmt::format(

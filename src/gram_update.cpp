@@ -3,9 +3,9 @@
 namespace widehead {
 
 template <class T>
-void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                                 MatrixView<T> Gamma_hat, ConstView<T> W, ConstView<T> apart, T eta, T c,
-                                 MatrixView<T> H_hat, MatrixView<T> grad_H) {
+void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, ConstView<T> H_T, const Derivatives<T>& by,
+                                 CommonPart<T>& common, MatrixView<T> Gamma_hat, ConstView<T> W, ConstView<T> apart,
+                                 T eta, T c, MatrixView<T> H_hat, MatrixView<T> grad_H) {
   const Size d = H.rows, m = H.cols;
   const auto C = C_.scratch(d, m), N = N_.scratch(m, m);
   H_a_view_ = H;
@@ -37,7 +37,11 @@ void GramUpdate<T>::replace_by_P(Backend<T>& backend, ConstView<T> H, const Deri
     backend.add_products(-eta / 2, K, C, H, N, H_hat);
     return;
   }
-  backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(1), N);  // 4 F
+  if (by.a_is_one && !H_T.empty()) {
+    backend.gemm(Op::none, Op::none, T(4), H_T, C, T(1), N);  // 4 F
+  } else {
+    backend.gemm(Op::transpose, Op::none, T(4), H_a_view_, C, T(1), N);
+  }
   common.add_to_N(by, static_cast<double>(eta), N);
   backend.gemm(Op::none, Op::none, -eta / 2, H, N, T(1), H_hat);
 }

@@ -51,26 +51,29 @@ bool WindowedLayer<T>::is_over(Size m) const {
 /// takes two, so the others are given all there is to do meanwhile. In a large minibatch that is Q and E, of which
 /// whoever begins with them has fetched the window's rows before; in a small one these rows.
 template <class T>
-void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T) {
+void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> UEH_T, T eta, MatrixView<T> S_T) {
   auto& backend = this->backend();
-  const Size d = this->dim(), m = H.cols, height = SH.rows;
+  const Size d = this->dim(), m = H.cols, height = d + UEH_T.cols;
   const auto examine_U = [&] { examine(m); };
   if (4 * m < d) {
-    backend.commit_stack(eta, H, SH, high(), low_, S_T);
+    backend.commit_stack_by_rows(eta, H, H_T_.scratch(m, d), H_hat(m), UEH_T, low_, S_T);
     const auto fetch = [&] { fetch_window(); };
     backend.side_by_side(std::ref(examine_U), std::ref(fetch));
     return;
   }
   const auto low_Q = low_.view().columns(0, d), low_U_T = low_.view().columns(d, d);
-  const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
-    backend.gemm(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
-  };
-  backend.commit_rows(eta, H, SH.block(d, 0, d, m), low_U_T, U_T());
+  const auto P = H_hat(m), H_T = H_T_.scratch(m, d);
+  backend.commit_rows(eta, H, UEH_T.columns(0, d), low_U_T, U_T());
   const auto commit_rest = [&](Size first, Size count) {  // rows of [Q; E]
     if (first == 0) fetch_window();
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_E = count - in_Q;
-    if (in_Q > 0) subtract(first, in_Q, low_Q.columns(first, in_Q));
-    if (in_E > 0) subtract(d + first + in_Q, in_E, S_T.columns(d + first + in_Q, in_E));
+    if (in_Q > 0) {
+      backend.gemm(Op::none, Op::none, -2 * eta, P, H_T.columns(first, in_Q), T(1), low_Q.columns(first, in_Q));
+    }
+    if (in_E > 0) {
+      const auto EH_T = UEH_T.columns(first + in_Q, in_E);
+      backend.gemm(Op::none, Op::none, -2 * eta, H, EH_T, T(1), S_T.columns(d + first + in_Q, in_E));
+    }
   };
   const double flops = GemmShape{Op::none, Op::transpose, d, height - d, m}.flops();
   backend.share(height - d, rows_in_piece, flops, std::ref(commit_rest), std::ref(examine_U));

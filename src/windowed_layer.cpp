@@ -47,10 +47,10 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
         fmt::format("windowed layer: absorb_limit = {}, but it must be at least 1", windowed.absorb_limit));
   }
   const Size d = options.dim;
-  if (windowed_.window == 0) windowed_.window = this->backend().factorizes_fast() ? d + 3 * d / 10 : device_window * d;
+  if (windowed_.window == 0) windowed_.window = is_host() ? d + 3 * d / 10 : device_window * d;
   auto& memory = this->backend().memory();
   S_T_ = Matrix<T>(d, in_tiles(2 * d + windowed_.window), memory);
-  if (!this->backend().factorizes_fast()) high_ = Matrix<T>(d, 2 * d, memory);
+  if (!is_host()) high_ = Matrix<T>(d, 2 * d, memory);
   low_ = Matrix<T>(d, 2 * d, memory);
   for (auto* scratch : {&T_, &Z_, &Z_next_, &VtG_, &Gamma_hat_, &sums_, &UH_}) *scratch = Matrix<T>(memory);
   this->backend().set_identity(U_T());
@@ -70,14 +70,48 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
 /// one does.
 template <class T>
 Size WindowedLayer<T>::in_tiles(Size rows) const {
-  return this->backend().factorizes_fast() ? (rows + rows_in_tile - 1) / rows_in_tile * rows_in_tile : rows;
+  return is_host() ? (rows + rows_in_tile - 1) / rows_in_tile * rows_in_tile : rows;
 }
 
-/// [QH; UH; EH] of the minibatch at hand, (2d + n) x m; then what the commit half multiplies with Hᵀ.
+/// [QH; UH; EH] of the minibatch at hand, (2d + n) x m; then what the commit half multiplies with Hᵀ. (A host has it in
+/// two parts, below.)
 template <class T>
 MatrixView<T> WindowedLayer<T>::stack_product(Size m) {
-  const Size height = 2 * this->dim() + window_.columns();
-  return T_.scratch(in_tiles(height), m).block(0, 0, height, m);
+  return T_.scratch(2 * this->dim() + window_.columns(), m);
+}
+
+/// Its first d rows, QH, which become P.
+template <class T>
+MatrixView<T> WindowedLayer<T>::H_hat(Size m) {
+  return is_host() ? H_hat_.scratch(this->dim(), m) : stack_product(m).block(0, 0, this->dim(), m);
+}
+
+/// On a host the others, [UH; EH], as Hᵀ[U; E]ᵀ, m x (d + n): so Hᵀ and rows of the stack, and then H and (UH)ᵀ, are
+/// multiplied as they lie in memory, where libraries are fastest.
+template <class T>
+MatrixView<T> WindowedLayer<T>::UEH_T(Size m) {
+  const Size d = this->dim(), height = 2 * d + window_.columns();
+  return T_.scratch(m, in_tiles(height) - d).columns(0, height - d);
+}
+
+/// Some rows of the stack times H: those of Q, which is symmetric, to H_hat, others to UEH_T, or what is behind it.
+template <class T>
+void WindowedLayer<T>::multiply_rows(Size first, Size count, ConstView<T> H) {
+  auto& backend = this->backend();
+  const Size d = this->dim(), m = H.cols;
+  if (!is_host()) {
+    backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
+                 stack_product(m).block(first, 0, count, m));
+    return;
+  }
+  if (const Size in_Q = std::clamp<Size>(d - first, 0, count); in_Q > 0) {
+    backend.gemm(Op::none, Op::none, T(1), Q().block(first, 0, in_Q, d), H, T(0), H_hat(m).block(first, 0, in_Q, m));
+    first += in_Q;
+    count -= in_Q;
+  }
+  if (count == 0) return;
+  backend.gemm(Op::none, Op::none, T(1), H_T_.scratch(m, d), S_T_.view().columns(first, count), T(0),
+               MatrixView<T>(UEH_T(m).column(first - d), m, count));
 }
 
 /// sums ← (Γ_w E)_i for each output i of `rows` (d x rows.size()), which may be rows of E themselves. Returns false,
@@ -136,18 +170,21 @@ template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, height = 2 * d + window_.columns(), rows = in_tiles(height);
-  const auto SH = stack_product(m), SH_in_tiles = T_.scratch(rows, m);
+  const auto H_hat = this->H_hat(m);
+  if (is_host()) {
+    backend.transpose(H, H_T_.scratch(m, d));
+    UEH_T(m);  // room, before several threads ask for it
+  } else {
+    stack_product(m);
+  }
   MatrixView<T> Z;
   knows_W_ = targets.count() <= m;
   const bool aside = knows_W_ && backend.overlaps({Op::none, Op::none, d, targets.count(), d});
   if (knows_W_) W_ = (aside ? VtG_ : sums_).scratch(d, targets.count());
   if (aside) std::swap(Z_, Z_next_);
   // A host leaves out rows of V that are zero, and makes o where W is; a device has better use for its time.
-  const bool on_host = knows_W_ && !aside && backend.factorizes_fast();
-  const auto multiply = [&](Size first, Size count) {
-    backend.gemm(Op::transpose, Op::none, T(1), S_T_.view().columns(first, count), H, T(0),
-                 SH_in_tiles.block(first, 0, count, m));
-  };
+  const bool on_host = knows_W_ && !aside && is_host();
+  const auto multiply = [&](Size first, Size count) { multiply_rows(first, count, H); };
   const auto fetch = [&] {
     if (on_host) {
       timeline_.find_nonzero(targets.rows(), known_rows_, known_columns_);
@@ -171,13 +208,14 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   account_.target_columns += std::min(static_cast<Size>(known_rows_.size()), m);
   account_.stack_rows += height;
   ++account_.observed;
-  const auto H_hat = SH.block(0, 0, d, m);
   if (on_host) {
     backend.column_dots(H, H_hat, statistics.q);
   } else if (knows_W_) {
     backend.observe_targets(H, H_hat, H, W_, apart_, targets, statistics.q, statistics.o);
   } else {
-    backend.observe_targets(H, H_hat, SH.block(d, 0, d, m), Z, apart_, targets, statistics.q, statistics.o);
+    const auto UH = is_host() ? VtG_.scratch(d, m) : stack_product(m).block(d, 0, d, m);
+    if (is_host()) backend.transpose(UEH_T(m).columns(0, d), UH);
+    backend.observe_targets(H, H_hat, UH, Z, apart_, targets, statistics.q, statistics.o);
   }
   common_.observe(H, targets, statistics);
 }
@@ -202,10 +240,9 @@ MatrixView<T> WindowedLayer<T>::compute_Gamma_hat(Size m, const Derivatives<T>& 
 /// ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂.
 template <class T>
 void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> grad_H) {
-  const Size d = this->dim(), m = H.cols;
+  const Size m = H.cols;
   const auto Gamma_hat = compute_Gamma_hat(m, by);
-  const auto H_hat = stack_product(m).block(0, 0, d, m);
-  common_.write_gradient(by, H_hat, Gamma_hat, grad_H);
+  common_.write_gradient(by, H_hat(m), Gamma_hat, grad_H);
 }
 
 /// Whether a minibatch gives each output of it a row of E of its own, to which later ones of the window add, instead
@@ -214,7 +251,7 @@ void WindowedLayer<T>::backpropagate(ConstView<T> H, const Derivatives<T>& by, M
 /// targets.)
 template <class T>
 bool WindowedLayer<T>::appends_by_output(const RowGroups<T>& targets, Size m) const {
-  return this->backend().factorizes_fast() && targets.count() <= m;
+  return is_host() && targets.count() <= m;
 }
 
 /// At least ‖P‖, with nothing of the size of P read: P = cWᵀR − (η/2)HRᵀR with R = 2WH diag(a) + Γ, ‖W‖² = tr Q ≤
@@ -235,7 +272,7 @@ double WindowedLayer<T>::bound_P(double a, double eta, double norm_H, double nor
 /// settle the matter. (V needs no bound: its rows are W's, whose squares add up to tr Q, times the inverse
 /// of a U with condition below absorb_limit.)
 template <class T>
-bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta) {
+bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, T eta) {
   auto& backend = this->backend();
   const double limit = static_cast<double>(std::numeric_limits<T>::max()) / 1024;
   const double a = std::max(1.0, by.largest_a), twice_eta = 2 * static_cast<double>(eta);
@@ -246,14 +283,16 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, ConstView<
   const bool by_output = appends_by_output(by.Gamma, H.cols);
   const double rough_H = root(this->rough_squared_norm_of_batch(H)), rough_Gamma = rough_norm(by.g);
   const bool is_bounded = backend.memory().is_host() && !common_.in_use();
-  const double norm_P = is_bounded ? bound_P(a, static_cast<double>(eta), rough_H, rough_Gamma)
-                                   : rough_norm(SH.block(0, 0, this->dim(), SH.cols));
+  const double norm_P =
+      is_bounded ? bound_P(a, static_cast<double>(eta), rough_H, rough_Gamma) : rough_norm(H_hat(H.cols));
   double growth = twice_eta * rough_H * (1 + rough_Gamma + norm_P + a * stack_bound_ * rough_H);
   if (!(stack_bound_ + growth < limit)) {
-    const auto S_T = S_T_.view().columns(0, SH.rows);
-    stack_bound_ = std::sqrt(backend.dot(S_T, S_T));
-    const double norm_Gamma = by_output ? std::sqrt(backend.dot(by.g, by.g)) : 0;
-    growth = twice_eta * std::sqrt(backend.dot(H, H)) * (1 + norm_Gamma + a * std::sqrt(backend.dot(SH, SH)));
+    const auto square = [&](ConstView<T> A) { return backend.dot(A, A); };
+    stack_bound_ = std::sqrt(square(S_T_.view().columns(0, 2 * this->dim() + window_.columns())));
+    const double norm_Gamma = by_output ? std::sqrt(square(by.g)) : 0;
+    const double norm_SH =
+        std::sqrt(is_host() ? square(H_hat(H.cols)) + square(UEH_T(H.cols)) : square(stack_product(H.cols)));
+    growth = twice_eta * std::sqrt(square(H)) * (1 + norm_Gamma + a * norm_SH);
   }
   if (!(stack_bound_ + growth < limit)) return false;
   stack_bound_ += growth;
@@ -268,20 +307,19 @@ double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta
   const Size d = this->dim(), m = H.cols;
   const double c = 1 - static_cast<double>(eta) * this->options().weight_decay;
   store_.reserve(by.Gamma.rows());  // all that this or a later step writes to V: rows that were targets once
-  const auto H_hat = stack_product(m).block(0, 0, d, m);
   const bool at_targets = !has_Gamma_hat && knows_W_ && !common_.in_use();
   if (!has_Gamma_hat && !at_targets) compute_Gamma_hat(m, by);
-  gram_update_.replace_by_P(this->backend(), H, by, common_, Gamma_hat_.scratch(d, m), at_targets ? W_ : ConstView<T>(),
-                            apart_, eta, static_cast<T>(c), H_hat, grad_H);
+  const auto H_T = is_host() ? H_T_.scratch(m, d) : MatrixView<T>();
+  gram_update_.replace_by_P(this->backend(), H, H_T, by, common_, Gamma_hat_.scratch(d, m),
+                            at_targets ? W_ : ConstView<T>(), apart_, eta, static_cast<T>(c), H_hat(m), grad_H);
   common_.prepare(H, c);
   return c;
 }
 
 template <class T>
 void WindowedLayer<T>::commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
-  const Size d = this->dim(), m = H.cols;
-  timeline_.catch_up(known_rows_, Z_.scratch(d, static_cast<Size>(known_rows_.size())));
-  const bool is_last = commit(H, by, stack_product(m), eta, c);
+  timeline_.catch_up(known_rows_, Z_.scratch(this->dim(), static_cast<Size>(known_rows_.size())));
+  const bool is_last = commit(H, by, eta, c);
   common_.commit();
   if (is_last) close_window();
 }
@@ -301,7 +339,7 @@ template <class T>
 void WindowedLayer<T>::finish_step(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat,
                                    MatrixView<T> grad_H) {
   const double c = prepare(H, by, eta, has_Gamma_hat, grad_H);
-  if (!fits(H, by, stack_product(H.cols), eta) || !common_.fits()) {
+  if (!fits(H, by, eta) || !common_.fits()) {
     throw NumericalError(fmt::format("step {}: the update overflows ({}); the step was not taken", this->steps() + 1,
                                      this->describe_rate(H, eta)));
   }
@@ -318,7 +356,7 @@ void WindowedLayer<T>::update_later(ConstView<T> H, const Derivatives<T>& by, T 
 /// rows −ηHᵀ and Γ_w the columns Γ, or outputs' own rows of E gain −ηΓHᵀ. The changes of Q and U go to their low parts.
 /// Returns whether the window is to be closed.
 template <class T>
-bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c) {
+bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, T eta, double c) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, n = window_.columns(), height = 2 * d + n;
   if (height + m > S_T_.cols()) {  // a minibatch larger than any before
@@ -326,7 +364,9 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
     backend.copy(S_T_.view().columns(0, height), larger.view().columns(0, height));
     S_T_ = std::move(larger);
   }
-  if (!by.a_is_one) backend.scale_columns(by.a, SH.block(d, 0, d + n, m));
+  const auto SH = is_host() ? MatrixView<T>() : stack_product(m), UEH_T = is_host() ? this->UEH_T(m) : MatrixView<T>();
+  if (!by.a_is_one && is_host()) backend.scale_rows(by.a, UEH_T);
+  if (!by.a_is_one && !is_host()) backend.scale_columns(by.a, SH.block(d, 0, d + n, m));
   if (c != 1) {  // c − 1 may be far below T's ε, and is the same in many steps: no rounding of c may add up
     const auto shrink = [&](Size first, double factor_minus_1) {
       const auto low = low_.view().columns(first, d);
@@ -339,7 +379,7 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   }
   const bool by_output = appends_by_output(by.Gamma, m);
   const auto S_T = S_T_.view().columns(0, height + (by_output ? 0 : m));
-  if (!backend.factorizes_fast()) {  // rows of E by example, and windows that nobody examines
+  if (!is_host()) {  // rows of E by example, and windows that nobody examines
     backend.commit_stack(eta, H, SH, high(), low_, S_T);
     window_.append(by.Gamma, by.g, m);
     return is_over(m);
@@ -352,9 +392,9 @@ bool WindowedLayer<T>::commit(ConstView<T> H, const Derivatives<T>& by, MatrixVi
   }
   const bool is_last = is_over(m);
   if (is_last) {
-    commit_and_examine(H, SH, eta, S_T);
+    commit_and_examine(H, UEH_T, eta, S_T);
   } else {
-    backend.commit_stack(eta, H, SH, high(), low_, S_T);
+    backend.commit_stack_by_rows(eta, H, H_T_.scratch(m, d), H_hat(m), UEH_T, low_, S_T);
   }
   if (!by_output) return is_last;
   backend.add_combined(-eta, by.Gamma, by.g, H, columns, n, VtG_.scratch(d, by.Gamma.count()), E_T());
@@ -392,7 +432,7 @@ void WindowedLayer<T>::visit_own_state(StateVisitor& visitor) {
   visitor.scalar("stack_bound", stack_bound_);
   visitor.scalar("reach", reach_);
   if (reach_ < 1) visitor.refuse("reach", fmt::format("is {}, but a window has at least one example", reach_));
-  if (!this->backend().factorizes_fast()) reach_ = unlimited;  // what U's condition asked for
+  if (!is_host()) reach_ = unlimited;  // what U's condition asked for
   visitor.count("absorbs", account_.absorbs);
   visitor.count("flips", account_.flips);
   visitor.count("deflated", account_.deflated);

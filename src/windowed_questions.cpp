@@ -92,12 +92,25 @@ std::vector<GemmShape> WindowedLayer<T>::step_products(Size m) const {
   const Size d = this->dim(), steps = std::max<Size>(1, windowed_.window / m);
   const Size height = account_.observed > 0 ? account_.stack_rows / account_.observed : 2 * d + (steps - 1) * m / 2;
   const Size targets = account_.observed > 0 ? std::max<Size>(1, account_.target_columns / account_.observed) : m;
+  const GemmShape at_targets{Op::none, Op::none, d, targets, d};  // W of the targets, or Γ̂
+  const GemmShape H_N{Op::none, Op::none, d, m, m};
+  if (!is_host()) {
+    return {
+        {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]
+        at_targets,
+        {Op::transpose, Op::none, m, m, d},  // N
+        H_N,
+        {Op::none, Op::transpose, d, height, m},  // the commit
+    };
+  }
   return {
-      {Op::transpose, Op::none, height, m, d},  // [QH; UH; EH]
-      {Op::none, Op::none, d, targets, d},      // W of the targets, or Γ̂
-      {Op::transpose, Op::none, m, m, d},       // N
-      {Op::none, Op::none, d, m, m},            // HN
-      {Op::none, Op::transpose, d, height, m},  // the commit
+      {Op::none, Op::none, d, m, d},           // QH
+      {Op::none, Op::none, m, height - d, d},  // [UH; EH], transposed
+      at_targets,
+      {Op::none, Op::none, m, m, d},  // N
+      H_N,
+      {Op::none, Op::none, d, d, m},           // the commit of Q
+      {Op::none, Op::none, d, height - d, m},  // and of U and E
   };
 }
 

@@ -341,11 +341,11 @@ TEST_P(BackendTest, CommitRowsCarriesOverWhatTheProductAddsUp) {
          {std::tuple<Size, Size, Size>{1, 1, 1}, {7, 5, 3}, {120, 77, 40}, {300, 300, 128}}) {
       SCOPED_TRACE(fmt::format("d = {}, {} rows, m = {}", d, rows, m));
       const auto low_before = dice.matrix<T>(d, rows), S_before = dice.matrix<T>(d, rows);
-      Both<T> H(backend, dice.matrix<T>(d, m)), SH(backend, dice.matrix<T>(rows, m));
+      Both<T> H(backend, dice.matrix<T>(d, m)), UH_T(backend, dice.matrix<T>(m, rows));
       Both<T> low(backend, low_before), S(backend, S_before);
-      backend.commit_rows(T(0.25), H.device(), SH.device(), low.device(), S.device());
-      const auto h = to_double<T>(H.host()), sh = to_double<T>(SH.host());
-      const auto changed = product(Op::none, Op::transpose, -0.5, h, sh, 1, to_double(low_before));
+      backend.commit_rows(T(0.25), H.device(), UH_T.device(), low.device(), S.device());
+      const auto h = to_double<T>(H.host()), uh_T = to_double<T>(UH_T.host());
+      const auto changed = product(Op::none, Op::none, -0.5, h, uh_T, 1, to_double(low_before));
       Matrix<double> sum(d, rows), held(d, rows);
       for (Size j = 0; j < rows; ++j) {
         for (Size i = 0; i < d; ++i) {
@@ -353,7 +353,7 @@ TEST_P(BackendTest, CommitRowsCarriesOverWhatTheProductAddsUp) {
           held(i, j) = static_cast<double>(S(i, j)) + static_cast<double>(low(i, j));
         }
       }
-      const double scale = norm(h) * norm(sh) + norm(low_before) + norm(S_before);
+      const double scale = norm(h) * norm(uh_T) + norm(low_before) + norm(S_before);
       EXPECT_TRUE(is_near<T>(S.host(), sum, tolerance::product<T>(m), scale));
       EXPECT_TRUE(is_near<double>(held.view(), sum, tolerance::product<T>(m), scale));
       for (Size j = 0; j < rows; ++j) {  // what low keeps is below the last bit of the sum

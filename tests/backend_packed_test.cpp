@@ -176,10 +176,13 @@ TEST_P(BackendTest, CommitStackIsItsFormulas) {
       SCOPED_TRACE(fmt::format("d = {}, m = {}, n = {}", d, m, n));
       const double eta = 0.25;
       const Size height = 2 * d + n;
-      const auto H = dice.matrix<T>(d, m), SH = dice.matrix<T>(height, m), high = dice.matrix<T>(d, 2 * d);
-      auto low = dice.matrix<T>(d, 2 * d);
+      const auto H = dice.matrix<T>(d, m), SH = dice.matrix<T>(height, m);
+      auto high = dice.matrix<T>(d, 2 * d), low = dice.matrix<T>(d, 2 * d);
       for (Size j = 0; j < d; ++j) {  // Q's part is symmetric from the start
-        for (Size i = 0; i < j; ++i) low(i, j) = low(j, i);
+        for (Size i = 0; i < j; ++i) {
+          high(i, j) = high(j, i);
+          low(i, j) = low(j, i);
+        }
       }
       const auto S = dice.matrix<T>(d, height + m);
       auto low_there = there<T>(backend, low), S_there = there<T>(backend, S);
@@ -205,13 +208,29 @@ TEST_P(BackendTest, CommitStackIsItsFormulas) {
         for (Size i = 0; i < j; ++i) ASSERT_EQ(low_here(i, j), low_here(j, i)) << i << ", " << j;
       }
       if (!backend.memory().is_host()) continue;
-      // Where the high part is S itself, the same sums, carried over.
+      // Where the high part is S itself, the same sums, carried over: what low keeps is below the last bit of the sum.
       auto S_itself = Matrix<T>::copy_of(S), carried = Matrix<T>::copy_of(low);
       std::copy_n(high.data(), high.size(), S_itself.data());
-      backend.commit_stack(T(eta), H, SH, S_itself.view().columns(0, 2 * d), carried, S_itself);
-      EXPECT_TRUE(is_identical<T>(S_itself, S_there));
-      backend.carry(S_there.view().columns(0, 2 * d), Matrix<T>::copy_of(high), low_there);
-      EXPECT_TRUE(is_identical<T>(carried, low_there));
+      Matrix<T> H_T(m, d), UEH_T(m, d + n);
+      backend.transpose(H, H_T);
+      backend.transpose(SH.view().block(d, 0, d + n, m), UEH_T);
+      backend.commit_stack_by_rows(T(eta), H, H_T, SH.view().block(0, 0, d, m), UEH_T, carried, S_itself);
+      EXPECT_TRUE(is_near<T>(S_itself, new_S, tolerance::product<T>(m), scale));
+      Matrix<double> held(d, 2 * d), sum(d, 2 * d);
+      std::copy_n(new_S.data(), sum.size(), sum.data());
+      for (Size j = 0; j < 2 * d; ++j) {
+        for (Size i = 0; i < d; ++i) {
+          ASSERT_EQ(S_itself(i, j), S_itself(i, j) + carried(i, j)) << i << ", " << j;
+          held(i, j) = static_cast<double>(S_itself(i, j)) + static_cast<double>(carried(i, j));
+        }
+      }
+      EXPECT_TRUE(is_near<double>(held, sum, tolerance::product<T>(m), scale));
+      for (Size j = 0; j < d; ++j) {
+        for (Size i = 0; i < j; ++i) {
+          ASSERT_EQ(S_itself(i, j), S_itself(j, i)) << i << ", " << j;
+          ASSERT_EQ(carried(i, j), carried(j, i)) << i << ", " << j;
+        }
+      }
     }
   });
 }

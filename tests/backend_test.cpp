@@ -135,7 +135,15 @@ TEST_P(BackendTest, SymmetrizeTakesTheMeanWithTheTranspose) {
 TEST_P(BackendTest, TransposeMovesEveryElement) {
   run([]<class T>(Backend<T>& backend) {
     Dice dice(5);
-    for (const auto& [rows, cols] : {std::pair<Size, Size>{1, 1}, {1, 40}, {33, 1}, {31, 64}, {65, 32}, {33, 97}}) {
+    for (const auto& [rows, cols] : {std::pair<Size, Size>{1, 1},
+                                     {1, 40},
+                                     {33, 1},
+                                     {31, 64},
+                                     {65, 32},
+                                     {33, 97},
+                                     {16, 16},
+                                     {300, 128},
+                                     {333, 250}}) {
       Both<T> A(backend, dice.matrix<T>(rows, cols)), C(backend, cols, rows);
       backend.transpose(A.device(), C.device());
       for (Size j = 0; j < cols; ++j) {

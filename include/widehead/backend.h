@@ -334,8 +334,9 @@ class Backend {
   virtual void split_gradient_at_targets(ConstView<T> a, ConstView<T> Z, ConstView<T> sums, const RowGroups<T>& Y,
                                          ConstView<T> values, MatrixView<T> Gamma_hat, T c, MatrixView<T> H_hat,
                                          MatrixView<T> grad, MatrixView<T> C);
-  /// Column columns[g] of P ← itself, or nothing from column `known` on, + α times the sum of X's columns by the entries
-  /// of Y's group g; Z is room for these sums. Columns are distinct, and those from `known` on are all among them.
+  /// Column columns[g] of P ← itself, or nothing from column `known` on, + α times the sum of X's columns by the
+  /// entries of Y's group g; Z is room for these sums. Columns are distinct, and those from `known` on are all among
+  /// them.
   virtual void add_combined(T alpha, const RowGroups<T>& Y, ConstView<T> values, ConstView<T> X,
                             std::span<const Index> columns, Size known, MatrixView<T> Z, MatrixView<T> P);
   /// C ← C + α (A B + H YᵀY), Y with these values; N (m x m) is room for YᵀY.
@@ -343,17 +344,21 @@ class Backend {
                              ConstView<T> values, MatrixView<T> N, MatrixView<T> C);
   /// C ← C + α (A B + F G).
   virtual void add_products(T alpha, ConstView<T> A, ConstView<T> B, ConstView<T> F, ConstView<T> G, MatrixView<T> C);
-  /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH. On a host `high` may be S itself,
-  /// here and below: carry_over(low, S) takes the place of the sum then.
+  /// The first d of low's columns become symmetric (d x d); S ← high + low; E ← −ηH. On a host `high` may be S itself:
+  /// carry_over(low, S) takes the place of the sum then.
   virtual void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                             MatrixView<T> E) = 0;
   /// The commit of the stack S = [Q; U; E]ᵀ, whose first 2d columns are high + low: low ← low − 2ηH [P; UH]ᵀ, and it is
   /// finished as above; E ← E − 2ηH (EH)ᵀ, and −ηH is appended where S has m columns more. SH = [P; UH; EH].
   virtual void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
                             MatrixView<T> S);
-
-  /// Some rows of the stack that are high + low, by themselves: low ← low − 2ηH SHᵀ, carry_over(low, S).
-  virtual void commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S);
+  /// The same where the stack itself is the high part, as on a host, whose libraries are fastest where factors lie in
+  /// memory as they are multiplied: Hᵀ (m x d) is at hand, P by itself, and of the rows of U and E there is (SH)ᵀ,
+  /// m x (d + n). Of Q, low ← low − 2ηP Hᵀ has the same symmetric part.
+  virtual void commit_stack_by_rows(T eta, ConstView<T> H, ConstView<T> H_T, ConstView<T> P, ConstView<T> UEH_T,
+                                    MatrixView<T> low, MatrixView<T> S);
+  /// And some rows of U alone: low ← low − 2ηH (UH)ᵀ, carry_over(low, S).
+  virtual void commit_rows(T eta, ConstView<T> H, ConstView<T> UH_T, MatrixView<T> low, MatrixView<T> S);
 
   // ── whole-matrix operations on V, O(D) ────────────────────────────────────────────────────────
   /// V ← V ∏ₖ (I + βₖ uₖ uₖᵀ), uₖ the columns of `u`, in one pass over V.

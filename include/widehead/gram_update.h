@@ -20,10 +20,10 @@ class GramUpdate {
       : H_a_(backend.memory()), C_(backend.memory()), N_(backend.memory()), K_(backend.memory()) {}
 
   /// H_hat ← P, and grad_H ← ∇H = 2Ĥ diag(a) + w̄bᵀ + Γ̂ on the way. Γ̂ is at hand, or made of W's rows at the targets,
-  /// W + apart, where these are given.
-  void replace_by_P(Backend<T>& backend, ConstView<T> H, const Derivatives<T>& by, CommonPart<T>& common,
-                    MatrixView<T> Gamma_hat, ConstView<T> W, ConstView<T> apart, T eta, T c, MatrixView<T> H_hat,
-                    MatrixView<T> grad_H);
+  /// W + apart, where these are given. So may be Hᵀ, m x d: then F is made as its factors lie where a = 1.
+  void replace_by_P(Backend<T>& backend, ConstView<T> H, ConstView<T> H_T, const Derivatives<T>& by,
+                    CommonPart<T>& common, MatrixView<T> Gamma_hat, ConstView<T> W, ConstView<T> apart, T eta, T c,
+                    MatrixView<T> H_hat, MatrixView<T> grad_H);
   /// Room for so many examples, which replace_by_P then does not ask for.
   void reserve(Size d, Size m) {
     H_a_.scratch(d, m);

@@ -116,7 +116,7 @@ class Timeline {
   struct Panel {
     Epoch start = 0;
     Size rank = 0;
-    Matrix<T> A_T, B;                 // panel_rank x d and d x panel_rank, or nothing: a few columns meet both as they lie
+    Matrix<T> A_T, B;  // panel_rank x d and d x panel_rank, or nothing: a few columns meet both as they lie
     std::vector<Size> columns = {0};  // by epoch − start: the first column that epoch has not seen
     std::vector<Index> start_rows;    // listed when they were expressed at `start`
     std::vector<Index> inner_rows;    // listed when they were first expressed at a later epoch of the panel

@@ -57,7 +57,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   void update(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void update_after_backpropagate(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   /// A device that does not factor U takes nothing back to the host.
-  bool can_update_later() const override { return !this->backend().factorizes_fast(); }
+  bool can_update_later() const override { return !is_host(); }
   void reserve_for_update(Size m) override;
   void update_later(ConstView<T> H, const Derivatives<T>& by, T eta, MatrixView<T> grad_H) override;
   void visit_own_state(StateVisitor& visitor) override;
@@ -75,7 +75,12 @@ class WindowedLayer final : public SphericalLayer<T> {
   MatrixView<T> high() { return high_.size() == 0 ? S_T_.view().columns(0, 2 * this->dim()) : high_.view(); }
 
   Size in_tiles(Size rows) const;
+  /// Whether U is factored now and then, and rows of E are by output. Else the backend is what is called a device here.
+  bool is_host() const { return this->backend().factorizes_fast(); }
   MatrixView<T> stack_product(Size m);
+  MatrixView<T> H_hat(Size m);
+  MatrixView<T> UEH_T(Size m);
+  void multiply_rows(Size first, Size count, ConstView<T> H);
   void finish_step(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat, MatrixView<T> grad_H);
   double prepare(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat, MatrixView<T> grad_H);
   void commit_all(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
@@ -83,10 +88,10 @@ class WindowedLayer final : public SphericalLayer<T> {
   void add_known_rows(ConstView<T> V);
   bool appends_by_output(const RowGroups<T>& targets, Size m) const;
   double bound_P(double a, double eta, double norm_H, double norm_Gamma) const;
-  bool fits(ConstView<T> H, const Derivatives<T>& by, ConstView<T> SH, T eta);
-  bool commit(ConstView<T> H, const Derivatives<T>& by, MatrixView<T> SH, T eta, double c);
+  bool fits(ConstView<T> H, const Derivatives<T>& by, T eta);
+  bool commit(ConstView<T> H, const Derivatives<T>& by, T eta, double c);
   bool sum_window(std::span<const Index> rows, MatrixView<T>& sums);
-  void commit_and_examine(ConstView<T> H, ConstView<T> SH, T eta, MatrixView<T> S_T);
+  void commit_and_examine(ConstView<T> H, ConstView<T> UEH_T, T eta, MatrixView<T> S_T);
   bool is_over(Size m) const;
   void examine(Size m);
   Size reach_after(double sigma, Size m) const;
@@ -124,7 +129,8 @@ class WindowedLayer final : public SphericalLayer<T> {
 
   // scratch of a step
   GramUpdate<T> gram_update_;
-  Matrix<T> T_;                                    // stack_product(), and the rest of a tile
+  Matrix<T> T_;            // a device's stack_product(); a host's UEH_T(), and the rest of a tile
+  Matrix<T> H_hat_, H_T_;  // a host's: d x m, QH and later P; m x d, Hᵀ
   std::vector<Index> known_rows_, known_columns_;  // rows of the minibatch that are fetched, which of them these are
   Matrix<T> Z_, Z_next_;                           // d x known_rows_.size(): their V, expressed now; in turns
   Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or V_i U; Γ̂

@@ -11,14 +11,12 @@
 #include <numeric>
 
 #include "blas.h"
+#include "register_tile.h"
 #include "stripes.h"
 #include "widehead/errors.h"
 
 namespace widehead {
 namespace {
-
-/// Edge of the square tiles in which a matrix is transposed: two tiles fit the first-level cache.
-constexpr Size transpose_tile = 32;
 
 /// z ← a x + b y, n values. z may be x or y.
 template <class T>
@@ -120,16 +118,24 @@ void CpuBackend<T>::gemm(Op op_a, Op op_b, T alpha, ConstView<T> A, ConstView<T>
   }
 }
 
+/// By tiles that are turned in registers; what fills none of them, element by element.
 template <class T>
 void CpuBackend<T>::transpose(ConstView<T> A, MatrixView<T> C) {
-  for (Size tile_j = 0; tile_j < A.cols; tile_j += transpose_tile) {
-    for (Size tile_i = 0; tile_i < A.rows; tile_i += transpose_tile) {
-      const Size last_j = std::min(A.cols, tile_j + transpose_tile), last_i = std::min(A.rows, tile_i + transpose_tile);
-      for (Size i = tile_i; i < last_i; ++i) {
-        for (Size j = tile_j; j < last_j; ++j) C(j, i) = A(i, j);
+  using Tile = RegisterTile<T>;
+  const Size tiled_rows = A.rows / Tile::edge * Tile::edge;
+  for_each_stripe(team_for(A.size() + C.size()), A.cols, Tile::edge, [&](Size first, Size count) {
+    const Size last = first + count, tiled_last = first + count / Tile::edge * Tile::edge;
+    for (Size j = first; j < tiled_last; j += Tile::edge) {
+      for (Size i = 0; i < tiled_rows; i += Tile::edge) {
+        auto tile = Tile::load(&A(i, j), A.stride);
+        tile.transpose();
+        tile.store(&C(j, i), C.stride);
       }
     }
-  }
+    for (Size j = first; j < last; ++j) {
+      for (Size i = j < tiled_last ? tiled_rows : 0; i < A.rows; ++i) C(j, i) = A(i, j);
+    }
+  });
 }
 
 template <class T>

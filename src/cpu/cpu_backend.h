@@ -115,9 +115,9 @@ class CpuBackend : public Backend<T> {  // tests derive one that enqueues
                     Size known, MatrixView<T> Z, MatrixView<T> P) override;
   void finish_stack(T eta, ConstView<T> H, ConstView<T> high, MatrixView<T> low, MatrixView<T> S,
                     MatrixView<T> E) override;
-  void commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
-                    MatrixView<T> S) override;
-  void commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) override;
+  void commit_stack_by_rows(T eta, ConstView<T> H, ConstView<T> H_T, ConstView<T> P, ConstView<T> UEH_T,
+                            MatrixView<T> low, MatrixView<T> S) override;
+  void commit_rows(T eta, ConstView<T> H, ConstView<T> UH_T, MatrixView<T> low, MatrixView<T> S) override;
 
   void apply_rank_ones(ConstView<T> u, ConstView<T> beta, MatrixView<T> V) override;
   Size rows_per_block(Size dim) const override;

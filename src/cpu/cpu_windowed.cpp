@@ -185,24 +185,28 @@ void CpuBackend<T>::finish_stack(T eta, ConstView<T> H, ConstView<T> high, Matri
 /// pieces of the first half are for who is free, from either end: which thread is the slower depends on whose cache has
 /// what. More threads have parts of Q each, which is finished when all of them are done.
 template <class T>
-void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstView<T> high, MatrixView<T> low,
-                                 MatrixView<T> S) {
-  const Size d = H.rows, m = H.cols, height = SH.rows, split = low.cols;
+void CpuBackend<T>::commit_stack_by_rows(T eta, ConstView<T> H, ConstView<T> H_T, ConstView<T> P, ConstView<T> UEH_T,
+                                         MatrixView<T> low, MatrixView<T> S) {
+  const Size d = H.rows, m = H.cols, height = d + UEH_T.cols, split = low.cols;
   const int threads = GemmShape{Op::none, Op::transpose, d, height, m}.flops() < min_parallel_flops ? 1 : threads_;
   const auto low_Q = low.columns(0, d);
+  const auto subtract_P = [&](Size first, Size count) {
+    if (count == 0) return;
+    blas::gemm<T>(Op::none, Op::none, -2 * eta, P, H_T.columns(first, count), T(1), low.columns(first, count));
+  };
   const auto subtract = [&](Size first, Size count, MatrixView<T> from) {
-    if (count > 0) blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, m), T(1), from);
+    if (count > 0) blas::gemm<T>(Op::none, Op::none, -2 * eta, H, UEH_T.columns(first - d, count), T(1), from);
   };
   const auto commit_rows = [&](Size first, Size count) {
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_low = std::clamp<Size>(split - first, 0, count);
-    subtract(first, in_Q, low.columns(first, in_Q));
+    subtract_P(first, in_Q);
     if (in_Q == d) {
       average_tiles(Size{0}, Size{1}, low_Q);
       average_rest(low_Q);
-      add_low<T>(0, d, high, low, S);
+      add_low<T>(0, d, S, low, S);
     }
     subtract(first + in_Q, in_low - in_Q, low.columns(first + in_Q, in_low - in_Q));
-    add_low<T>(first + in_Q, in_low - in_Q, high, low, S);
+    add_low<T>(first + in_Q, in_low - in_Q, S, low, S);
     subtract(first + in_low, count - in_low, S.columns(first + in_low, count - in_low));
   };
   const auto E = S.columns(height, S.cols - height);
@@ -210,7 +214,7 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
     for_each_thread(threads, [&](Size rank, Size team) {
       take_stripe(stripe_of(rank, team), team, height, stripe_granule, commit_rows);
     });
-    finish_stack(eta, H, high.columns(0, d), low_Q, S.columns(0, d), E);
+    finish_stack(eta, H, S.columns(0, d), low_Q, S.columns(0, d), E);
     return;
   }
   constexpr Size piece = 3 * stripe_granule;
@@ -230,15 +234,14 @@ void CpuBackend<T>::commit_stack(T eta, ConstView<T> H, ConstView<T> SH, ConstVi
                   [&](Size first, Size count) { append_columns<T>(first, count, eta, H, E); });
 }
 
-/// As commit_stack shares them out.
+/// As commit_stack_by_rows shares them out.
 template <class T>
-void CpuBackend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> SH, MatrixView<T> low, MatrixView<T> S) {
+void CpuBackend<T>::commit_rows(T eta, ConstView<T> H, ConstView<T> UH_T, MatrixView<T> low, MatrixView<T> S) {
   const int team =
       GemmShape{Op::none, Op::transpose, H.rows, S.cols, H.cols}.flops() < min_parallel_flops ? 1 : threads_;
   for_each_thread(team, [&](Size rank, Size threads) {
     take_stripe(stripe_of(rank, threads), threads, S.cols, stripe_granule, [&](Size first, Size count) {
-      blas::gemm<T>(Op::none, Op::transpose, -2 * eta, H, SH.block(first, 0, count, H.cols), T(1),
-                    low.columns(first, count));
+      blas::gemm<T>(Op::none, Op::none, -2 * eta, H, UH_T.columns(first, count), T(1), low.columns(first, count));
       add_low<T>(first, count, S, low, S);
     });
   });
@@ -265,21 +268,21 @@ void CpuBackend<T>::carry_over(MatrixView<T> low, MatrixView<T> S) {
   for_each_stripe(team_for(S.size()), S.cols, 1, [&](Size first, Size count) { add_low<T>(first, count, S, low, S); });
 }
 
-#define WIDEHEAD_INSTANTIATE(T)                                                                               \
-  template void CpuBackend<T>::symmetrize(MatrixView<T>);                                                     \
-  template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,    \
-                                              MatrixView<T>);                                                 \
-  template void CpuBackend<T>::split_gradient_at_targets(ConstView<T>, ConstView<T>, ConstView<T>,            \
-                                                         const RowGroups<T>&, ConstView<T>, MatrixView<T>, T, \
-                                                         MatrixView<T>, MatrixView<T>, MatrixView<T>);        \
-  template void CpuBackend<T>::add_combined(T, const RowGroups<T>&, ConstView<T>, ConstView<T>,               \
-                                            std::span<const Index>, Size, MatrixView<T>, MatrixView<T>);      \
-  template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,      \
-                                            MatrixView<T>);                                                   \
-  template void CpuBackend<T>::commit_stack(T, ConstView<T>, ConstView<T>, ConstView<T>, MatrixView<T>,       \
-                                            MatrixView<T>);                                                   \
-  template void CpuBackend<T>::commit_rows(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>);      \
-  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>);                             \
+#define WIDEHEAD_INSTANTIATE(T)                                                                                \
+  template void CpuBackend<T>::symmetrize(MatrixView<T>);                                                      \
+  template void CpuBackend<T>::split_gradient(ConstView<T>, ConstView<T>, T, MatrixView<T>, MatrixView<T>,     \
+                                              MatrixView<T>);                                                  \
+  template void CpuBackend<T>::split_gradient_at_targets(ConstView<T>, ConstView<T>, ConstView<T>,             \
+                                                         const RowGroups<T>&, ConstView<T>, MatrixView<T>, T,  \
+                                                         MatrixView<T>, MatrixView<T>, MatrixView<T>);         \
+  template void CpuBackend<T>::add_combined(T, const RowGroups<T>&, ConstView<T>, ConstView<T>,                \
+                                            std::span<const Index>, Size, MatrixView<T>, MatrixView<T>);       \
+  template void CpuBackend<T>::finish_stack(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>,       \
+                                            MatrixView<T>);                                                    \
+  template void CpuBackend<T>::commit_stack_by_rows(T, ConstView<T>, ConstView<T>, ConstView<T>, ConstView<T>, \
+                                                    MatrixView<T>, MatrixView<T>);                             \
+  template void CpuBackend<T>::commit_rows(T, ConstView<T>, ConstView<T>, MatrixView<T>, MatrixView<T>);       \
+  template void CpuBackend<T>::carry(ConstView<T>, MatrixView<T>, MatrixView<T>);                              \
   template void CpuBackend<T>::carry_over(MatrixView<T>, MatrixView<T>)
 WIDEHEAD_INSTANTIATE(float);
 WIDEHEAD_INSTANTIATE(double);
