@@ -295,6 +295,15 @@ void RowStore<T>::scatter(std::span<const Index> rows, ConstView<T> in, std::spa
 }
 
 template <class T>
+void RowStore<T>::add(std::span<const Index> rows, ConstView<T> in) {
+  if (rows.empty()) return;
+  reserve(rows);
+  backend_.add_to_columns(T(1), in, rows, data());
+  rows_read_ += static_cast<std::int64_t>(rows.size());
+  rows_written_ += static_cast<std::int64_t>(rows.size());
+}
+
+template <class T>
 void RowStore<T>::touch(std::span<const Index> rows) {
   if (mapped_.size() == 0) return;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), bytes = row_bytes();

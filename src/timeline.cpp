@@ -134,6 +134,18 @@ void Timeline<T>::store(std::span<const Index> rows, ConstView<T> Z) {
   for (const Index row : rows) stamp(row, now_);
 }
 
+template <class T>
+bool Timeline<T>::is_current(std::span<const Index> rows) const {
+  return !options_.keeps_products &&
+         std::all_of(rows.begin(), rows.end(), [&](Index row) { return is_zero(row) || epoch_of(row) == now_; });
+}
+
+template <class T>
+void Timeline<T>::add(std::span<const Index> rows, ConstView<T> G) {
+  store_.add(rows, G);
+  for (const Index row : rows) stamp(row, now_);
+}
+
 // ── catching up ─────────────────────────────────────────────────────────────────────────────────
 
 /// Reads A, which has not been used for a while, once from end to end before it is multiplied with a few columns: the

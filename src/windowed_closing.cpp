@@ -48,24 +48,24 @@ bool WindowedLayer<T>::is_over(Size m) const {
 }
 
 /// The commit of a window's last minibatch. To examine U takes one thread as long as the commit of some d/4 examples
-/// takes two, so the others are given all there is to do meanwhile. In a large minibatch that is Q and E, of which
-/// whoever begins with them has fetched the window's rows before; in a small one these rows.
+/// takes two, so the others are given all there is to do meanwhile: pages for the window's rows and, in a large
+/// minibatch, Q and E.
 template <class T>
 void WindowedLayer<T>::commit_and_examine(ConstView<T> H, ConstView<T> UEH_T, T eta, MatrixView<T> S_T) {
   auto& backend = this->backend();
   const Size d = this->dim(), m = H.cols, height = d + UEH_T.cols;
   const auto examine_U = [&] { examine(m); };
+  const auto touch_rows = [&] { store_.touch(window_.rows()); };
   if (4 * m < d) {
     backend.commit_stack_by_rows(eta, H, H_T_.scratch(m, d), H_hat(m), UEH_T, low_, S_T);
-    const auto fetch = [&] { fetch_window(); };
-    backend.side_by_side(std::ref(examine_U), std::ref(fetch));
+    backend.side_by_side(std::ref(examine_U), std::ref(touch_rows));
     return;
   }
   const auto low_Q = low_.view().columns(0, d), low_U_T = low_.view().columns(d, d);
   const auto P = H_hat(m), H_T = H_T_.scratch(m, d);
   backend.commit_rows(eta, H, UEH_T.columns(0, d), low_U_T, U_T());
   const auto commit_rest = [&](Size first, Size count) {  // rows of [Q; E]
-    if (first == 0) fetch_window();
+    if (first == 0) touch_rows();
     const Size in_Q = std::clamp<Size>(d - first, 0, count), in_E = count - in_Q;
     if (in_Q > 0) {
       backend.gemm(Op::none, Op::none, -2 * eta, P, H_T.columns(first, in_Q), T(1), low_Q.columns(first, in_Q));
@@ -104,15 +104,6 @@ Size WindowedLayer<T>::reach_after(double sigma, Size m) const {
   return reach >= least && reach < static_cast<double>(windowed_.window) ? static_cast<Size>(reach) : unlimited;
 }
 
-/// The V of the first of the window's rows, expressed now, and pages for all of them.
-template <class T>
-void WindowedLayer<T>::fetch_window() {
-  if (timeline_.options().keeps_products) return;  // rows go where the flip leads, not to now
-  const auto rows = window_.rows().first(std::min(rows_at_once, window_.rows().size()));
-  if (!rows.empty()) timeline_.gather(rows, Z_.scratch(this->dim(), static_cast<Size>(rows.size())));
-  store_.touch(window_.rows());
-}
-
 template <class T>
 void WindowedLayer<T>::close_window() {
   const TimeSpent timing(account_.close_seconds);
@@ -129,11 +120,11 @@ void WindowedLayer<T>::close_window() {
   stack_bound_ += std::sqrt(static_cast<double>(this->dim()));  // a flip or a deflation makes rows of U orthonormal
 }
 
-/// The V of some of the window's rows, expressed now; the first of them have been fetched.
+/// The V of some of the window's rows, expressed now.
 template <class T>
 MatrixView<T> WindowedLayer<T>::window_rows(std::span<const Index> rows) {
   const auto Z = Z_.scratch(this->dim(), static_cast<Size>(rows.size()));
-  if (rows.data() != window_.rows().data()) timeline_.gather(rows, Z);
+  timeline_.gather(rows, Z);
   return Z;
 }
 
@@ -150,12 +141,16 @@ void WindowedLayer<T>::absorb() {
   const bool by_output = static_cast<Size>(window_.rows().size()) < window_.columns();
   if (!by_output) deflation_.multiply_by_inverse(E_T());
   for_each_group(window_.rows(), [&](std::span<const Index> rows) {
+    MatrixView<T> sums;
+    const bool has_sums = sum_window(rows, sums);
+    if (has_sums && by_output) deflation_.multiply_by_inverse(sums);
+    if (!deflated && has_sums && timeline_.is_current(rows)) {
+      timeline_.add(rows, sums);
+      return;
+    }
     const auto Z = window_rows(rows);
     deflation_.apply(Z);
-    if (MatrixView<T> sums; sum_window(rows, sums)) {
-      if (by_output) deflation_.multiply_by_inverse(sums);
-      backend.add(T(1), Z, T(1), sums, Z);
-    }
+    if (has_sums) backend.add(T(1), Z, T(1), sums, Z);
     if (deflated) {
       timeline_.store_ahead(rows, Z);
     } else {

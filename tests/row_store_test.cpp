@@ -40,6 +40,13 @@ void check_store(RowStore<T>& store) {
   EXPECT_EQ(store.rows_written(), 3);
   EXPECT_EQ(store.rows_read(), 4);
   EXPECT_TRUE(is_identical<T>(store.view().columns(5, 1), Z.view().columns(0, 1)));
+  store.add(std::vector<Index>{999, 8}, Z.view().columns(0, 2));
+  for (Size l = 0; l < store.dim(); ++l) {
+    EXPECT_EQ(store.view()(l, 999), Z(l, 2) + Z(l, 0));
+    EXPECT_EQ(store.view()(l, 8), Z(l, 1)) << "to a row never written";
+  }
+  EXPECT_EQ(store.rows_written(), 5);
+  EXPECT_EQ(store.rows_read(), 6);
 }
 
 TEST(RowStore, GivesBackTheRowsItWasGiven) {

@@ -83,6 +83,19 @@ class Pair {
     const auto rows = change_some_rows();
     timeline.store(rows, columns(rows));
   }
+  /// What is added to current rows is added; how many there were.
+  Size add_to_some() {
+    auto rows = some_rows();
+    std::erase_if(rows, [&](Index row) { return !timeline.is_current(std::span(&row, 1)); });
+    EXPECT_TRUE(timeline.is_current(rows) || timeline.options().keeps_products);
+    const auto change = dice.matrix<double>(Z.rows(), static_cast<Size>(rows.size()));
+    timeline.add(rows, change);
+    for (std::size_t k = 0; k < rows.size(); ++k) {
+      const auto z = Z.view().columns(rows[k], 1);
+      backend->add(1, z, 1, change.view().columns(static_cast<Size>(k), 1), z);
+    }
+    return static_cast<Size>(rows.size());
+  }
   /// z ← (I + b aᵀ) z with rows that are stored ahead of it.
   void advance(Size r) {
     auto a = dice.matrix<double>(Z.rows(), r), b = dice.matrix<double>(Z.rows(), r);
@@ -140,6 +153,7 @@ TEST_P(TimelineTest, RowsAreWhatTheyWouldBeHadAllMovedAtOnce) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     Pair pair(GetParam(), seed);
     const Size most = pair.timeline.options().panel_rank;
+    Size added = 0;
     for (int t = 0; t < 120; ++t) {
       SCOPED_TRACE(fmt::format("operation {}", t));
       const auto before = pair.timeline.now();
@@ -159,11 +173,13 @@ TEST_P(TimelineTest, RowsAreWhatTheyWouldBeHadAllMovedAtOnce) {
           EXPECT_GT(pair.timeline.now(), before);
           break;
       }
+      added += pair.add_to_some();
       pair.expect_same(pair.some_rows());
       if (t % 20 == 19) pair.expect_same();
       if (HasFatalFailure()) return;
     }
     EXPECT_GT(pair.timeline.account().merges, 0) << "the test has no power";
+    EXPECT_EQ(added > 0, !GetParam().options.keeps_products) << "who keeps products expresses no row at the present";
     EXPECT_EQ(pair.timeline.account().low_rank > 0, !GetParam().options.keeps_products);
     EXPECT_LE(pair.timeline.panel_rank(), most);
     EXPECT_LE(pair.timeline.alive_blocks(), 30) << "logarithmic in the number of transitions";

@@ -99,6 +99,8 @@ class RowStore {
   void scatter(std::span<const Index> rows, ConstView<T> in) { scatter(rows, in, {}); }
   /// Row rows[k] ← column columns[k] of in.
   void scatter(std::span<const Index> rows, ConstView<T> in, std::span<const Index> columns);
+  /// Row rows[k] ← itself + column k of in. Rows are distinct, and not remote. Reserves those that are not.
+  void add(std::span<const Index> rows, ConstView<T> in);
   /// Has the system find memory for these rows, which are reserved, in case they have none yet: who writes them later
   /// need not wait for it.
   void touch(std::span<const Index> rows);

@@ -85,6 +85,11 @@ class Timeline {
   void catch_up(std::span<const Index> rows, ConstView<T> Z);
   /// Stores Z as these rows at the present epoch.
   void store(std::span<const Index> rows, ConstView<T> Z);
+  /// Whether the given rows are expressed at the present epoch, or zero at any: then there is a shorter way than gather
+  /// and store to add to them.
+  bool is_current(std::span<const Index> rows) const;
+  /// Adds column k of G to row rows[k] (distinct), all of which are current.
+  void add(std::span<const Index> rows, ConstView<T> G);
 
   /// With keeps_products, before advance_dense(F): makes what leads to the epoch that begins with it.
   void foresee(ConstView<T> F);

@@ -95,7 +95,6 @@ class WindowedLayer final : public SphericalLayer<T> {
   bool is_over(Size m) const;
   void examine(Size m);
   Size reach_after(double sigma, Size m) const;
-  void fetch_window();
   void visit_two_parts(StateVisitor& visitor);
   void close_window();
   MatrixView<T> window_rows(std::span<const Index> rows);

@@ -85,8 +85,10 @@ void CpuBackend<T>::sum_columns(ConstView<T> A, MatrixView<T> out) {
 template <class T>
 void CpuBackend<T>::add_to_columns(T alpha, ConstView<T> G, std::span<const Index> columns, MatrixView<T> P) {
   for_each_stripe(team_for(G.size()), G.cols, 1, [&](Size first, Size count) {
+    const auto target = [&](Size k) { return P.column(columns[static_cast<std::size_t>(k)]); };
     for (Size k = first; k < first + count; ++k) {
-      axpy(G.rows, alpha, G.column(k), P.column(columns[static_cast<std::size_t>(k)]));
+      if (k + prefetch_distance < first + count) prefetch_row(target(k + prefetch_distance), P.rows);
+      axpy(G.rows, alpha, G.column(k), target(k));
     }
   });
 }
