@@ -66,8 +66,7 @@ WindowedLayer<T>::WindowedLayer(const LayerOptions& options, const WindowedOptio
 
 // ── the step (docs/algorithm.md, section 3) ─────────────────────────────────────────────────────
 
-/// A host multiplies whole tiles of the stack, whatever stands behind its last row: that takes less time than a part of
-/// one does.
+/// A host multiplies as many rows of the stack as fill tiles of the GEMM library, whatever stands behind the last one.
 template <class T>
 Size WindowedLayer<T>::in_tiles(Size rows) const {
   return is_host() ? (rows + rows_in_tile - 1) / rows_in_tile * rows_in_tile : rows;
@@ -162,10 +161,10 @@ void WindowedLayer<T>::reserve_for_update(Size m) {
   gram_update_.reserve(this->dim(), m);
 }
 
-/// [QH; UH; EH] by one product, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j + ωᵀh_j. Of W_i = V_i U +
-/// (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples, V_i·(UH)_j + (Γ_w E)_i·h_j. A
-/// device that works on several things at once makes V_i U and (Γ_w E)_i each by itself, and has V_i of this minibatch
-/// in other memory than of the one before, which it may still be at work on.
+/// [QH; UH; EH] by one product, or two on a host, and what the loss depends on: q = diag(HᵀĤ) and o_t = W_i·h_j +
+/// ωᵀh_j. Of W_i = V_i U + (Γ_w E)_i, U is multiplied with whichever are fewer: rows, to W_i itself, or examples,
+/// V_i·(UH)_j + (Γ_w E)_i·h_j. A device that works on several things at once makes V_i U and (Γ_w E)_i each by itself,
+/// and has V_i of this minibatch in other memory than of the one before, which it may still be at work on.
 template <class T>
 void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, const Statistics& statistics) {
   auto& backend = this->backend();
@@ -174,8 +173,6 @@ void WindowedLayer<T>::observe(ConstView<T> H, const RowGroups<T>& targets, cons
   if (is_host()) {
     backend.transpose(H, H_T_.scratch(m, d));
     UEH_T(m);  // room, before several threads ask for it
-  } else {
-    stack_product(m);
   }
   MatrixView<T> Z;
   knows_W_ = targets.count() <= m;
@@ -299,8 +296,8 @@ bool WindowedLayer<T>::fits(ConstView<T> H, const Derivatives<T>& by, T eta) {
   return true;
 }
 
-/// The rest of the read-only half, but for Γ̂ where that is at hand: ∇H, and SH becomes what the commit half multiplies
-/// with Hᵀ. Returns c.
+/// The rest of the read-only half, but for Γ̂ where that is at hand: ∇H, and QH becomes P, which the commit half
+/// multiplies with Hᵀ as it does UH and EH. Returns c.
 template <class T>
 double WindowedLayer<T>::prepare(ConstView<T> H, const Derivatives<T>& by, T eta, bool has_Gamma_hat,
                                  MatrixView<T> grad_H) {

@@ -132,7 +132,7 @@ class WindowedLayer final : public SphericalLayer<T> {
   Matrix<T> H_hat_, H_T_;  // a host's: d x m, QH and later P; m x d, Hᵀ
   std::vector<Index> known_rows_, known_columns_;  // rows of the minibatch that are fetched, which of them these are
   Matrix<T> Z_, Z_next_;                           // d x known_rows_.size(): their V, expressed now; in turns
-  Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or V_i U; Γ̂
+  Matrix<T> VtG_, Gamma_hat_;                      // d x m: VᵀΓ, or V_i U, or a host's UH; Γ̂
   Matrix<T> sums_;                                 // d x rows: window parts (Γ_w E)_i, or W_i
   bool touches_window_ = false;                    // whether any row of the minibatch has a part there
   bool knows_W_ = false;                           // whether W_ + apart_ are W_i for the rows of the minibatch
